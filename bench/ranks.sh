@@ -82,7 +82,7 @@ import json, pathlib, sys
 
 store, address, n = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 found = []
-for path in store.glob("nodes/**/*.json"):
+for path in store.glob("results/**/*.json"):
     m = json.loads(path.read_text())
     if m.get("address", "").startswith(address):
         found.append(m)

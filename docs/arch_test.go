@@ -23,6 +23,7 @@ var ladder = map[string]string{
 	"bfcl/internal/api": "bfcl/internal/py",
 	"bfcl/internal/py":  "",
 	"build/gotest":      "internal/must",
+	"build/settings":    "",
 	"cmd/rcgrpo": "engine engine/artifact engine/lang engine/plan engine/remote engine/runs engine/slurm stages " +
 		"stages/rl stages/rl/objective reports reports/live bfcl " +
 		"cmd/rcgrpo/internal/display cmd/rcgrpo/internal/interrupt cmd/rcgrpo/internal/lsp " +

@@ -29,6 +29,9 @@ var walks = []walk{
 	{"kind", []line{
 		{"stages/stages.go", `"rcgrpo/stages/tasks"`, "\"rcgrpo/stages/tasks\"\n\t\"rcgrpo/stages/thin\""},
 		{"stages/stages.go", `exec.Kind()}`, `exec.Kind(), thin.Kind()}`},
+		{"engine/lang/settings.txt", "rcgrpo/stages/tasks.timeouts.Score: ", "rcgrpo/stages/thin.settings.Every: " +
+			"distance of the tasks that are kept\nrcgrpo/stages/thin.settings.Tasks: tasks to choose from\n" +
+			"rcgrpo/stages/tasks.timeouts.Score: "},
 	}},
 	{"class", []line{
 		{"bfcl/internal/api/class.go", `{"VehicleControlAPI", "vehicle_control", vehicleMethods, newVehicleControlAPI},`,
@@ -38,7 +41,7 @@ var walks = []walk{
 	{"figure", []line{
 		{"reports/sections.go", `item{"certificate",`,
 			"item{\"fig-sizes\", \"tasks\", single((*Study).sizeFigure)},\n\t\titem{\"certificate\","},
-		{"reports/kind.go", `"certificate,`, `"fig-sizes, certificate,`},
+		{"engine/lang/settings.txt", `, certificate,`, `, fig-sizes, certificate,`},
 	}},
 	{"number", []line{
 		{"stages/rl/objective/diagnostics.go", `{"sigma2", "mean over groups`,
@@ -48,7 +51,7 @@ var walks = []walk{
 		{"reports/curves.go", `{id: "variance",`,
 			`{id: "best", folded: true, title: "Best of a group", y: "reward", ` +
 				`metrics: []string{"best_of_group"}}, {id: "variance",`},
-		{"reports/kind.go", `fig-variance,`, `fig-best, fig-variance,`},
+		{"engine/lang/settings.txt", ` fig-variance,`, ` fig-best, fig-variance,`},
 	}},
 	{"executor", []line{
 		{"cmd/rcgrpo/run.go", `"rcgrpo/engine"`, "\"rcgrpo/engine\"\n\t\"rcgrpo/engine/apart\""},

@@ -1,7 +1,6 @@
 package engine_test
 
 import (
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -88,11 +87,11 @@ func TestAChangedStageFetchesTheInputsThatItReads(t *testing.T) {
 // Damage and a missing file are misses: the stages run, the result is the same, each miss is a note. So is anything
 // that another user of the folder may have put there. The results that were made instead repair the store.
 func TestAMissIsReportedAndItsStageRuns(t *testing.T) {
-	nodes, files := "v1/nodes/*", "v1/files/*"
+	nodes, files := "results/*", "objects/*/*"
 	for what, change := range map[string]func(dir string){
 		"a damaged record": func(dir string) { edit(dir, nodes, flip) },
 		"a damaged file":   func(dir string) { edit(dir, files, flip) },
-		"no files":         func(dir string) { os.RemoveAll(filepath.Join(dir, "v1/files")) },
+		"no files":         func(dir string) { os.RemoveAll(filepath.Join(dir, "objects")) },
 		"a record that is a pipe": func(dir string) {
 			edit(dir, nodes, func(file string) { must.OK(t, errors.Join(os.Remove(file), unix.Mkfifo(file, 0o600))) })
 		},
@@ -111,7 +110,7 @@ func TestAMissIsReportedAndItsStageRuns(t *testing.T) {
 			edit(dir, files, func(file string) { must.OK(t, errors.Join(os.Remove(file), os.Symlink("/dev/zero", file))) })
 		},
 		"a file that is larger than its record": func(dir string) {
-			edit(dir, files, func(file string) { must.OK(t, os.Truncate(file, 1<<39)) })
+			edit(dir, files, func(file string) { must.OK(t, errors.Join(os.Chmod(file, 0o600), os.Truncate(file, 1<<39))) })
 		},
 		"a record without a port": func(dir string) {
 			rewrite(t, dir, func(m *artifact.Manifest) {
@@ -163,18 +162,22 @@ func edit(dir, pattern string, f func(file string)) {
 func flip(file string) {
 	b, _ := os.ReadFile(file)
 	b[len(b)/2] ^= 1
+	replaceFile(file, b)
+}
+
+// replaceFile replaces a file that may be read-only.
+func replaceFile(file string, b []byte) {
+	os.Remove(file)
 	os.WriteFile(file, b, 0o600)
 }
 
 // rewrite changes each record of a remote store and its hash.
 func rewrite(t *testing.T, dir string, f func(m *artifact.Manifest)) {
-	edit(dir, "v1/nodes/*", func(file string) {
-		_, text, _ := strings.Cut(string(must.Get(os.ReadFile(file))(t)), "\n")
+	edit(dir, "results/*", func(file string) {
 		var m artifact.Manifest
-		must.OK(t, json.Unmarshal([]byte(text), &m))
+		must.OK(t, json.Unmarshal(must.Get(os.ReadFile(file))(t), &m))
 		f(&m)
-		b := must.Get(json.Marshal(m))(t)
-		must.OK(t, os.WriteFile(file, fmt.Appendf(nil, "rcgrpo-result %x\n%s", sha256.Sum256(b), b), 0o600))
+		replaceFile(file, must.Get(artifact.EncodeManifest(m))(t))
 	})
 }
 

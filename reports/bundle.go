@@ -25,7 +25,7 @@ const (
 	bundlePage       = "page.html"
 	bundleExperiment = "experiment/" // its files
 	bundleStore      = "store/"      // a store with the ports and manifests behind the page
-	bundleManifests  = bundleStore + "nodes/"
+	bundleManifests  = bundleStore + "results/"
 	bundleObjects    = bundleStore + "objects/"
 )
 

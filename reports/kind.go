@@ -55,29 +55,33 @@ func Kind() *lang.Kind {
 }
 
 type settings struct {
-	Scores   []artifact.Ref `hcl:"scores,optional" port:"scores" doc:"evaluations; the for_each key is the"`
-	_        struct{}       `doc:"label of an arm, and evaluations with equal keys are one arm"`
-	Curves   []artifact.Ref `hcl:"curves,optional" port:"metrics" doc:"trainings; a curve has the label of"`
-	_        struct{}       `doc:"the arm whose policy it trained"`
-	Data     []artifact.Ref `hcl:"data,optional" port:"tasks|dataset" doc:"task sets for the table of the"`
-	_        struct{}       `doc:"split and its certificate, and data sets for the table of their composition"`
-	Show     []artifact.Ref `hcl:"transcripts,optional" port:"trajectories" doc:"episodes to show in full, at"`
-	_        struct{}       `doc:"most 40 for each label, selected by hash among failures and successes"`
-	Compare  []Comparison   `hcl:"compare,block" doc:"pairs to compare. Blocks with an expectation come"`
-	_        struct{}       `doc:"first and answer the question; if there are none, the first block does. Without"`
-	_        struct{}       `doc:"blocks every arm is compared with the first"`
-	Maps     []Map          `hcl:"map,block" doc:"maps of comparisons with several pairs, before the other results: a"`
-	_        struct{}       `doc:"mark per pair at two metrics of training, coloured by the difference, and a table"`
-	Reported []Reference    `hcl:"reference,block" doc:"results that others published, shown beside those of the page"`
-	Sections []Chosen       `hcl:"section,block" doc:"sections of the page instead of the usual ones, in this order"`
-	Windows  *Windows       `hcl:"windows,block" doc:"updates summarized at the start and the end of a training;"`
-	_        struct{}       `doc:"without it the paper's 70 and 70 if a training is long enough, else none"`
-	Arms     []artifact.Ref `hcl:"arms,optional" port:"scores" doc:"arms in the order of the page; others follow."`
-	_        struct{}       `doc:"Without it, the arms of compare blocks come first"`
-	Notes    []string       `hcl:"notes,optional" doc:"sentences for the head of the page, such as the scope"`
-	_        struct{}       `doc:"of the experiment"`
-	Path     string         `hcl:"path,optional" doc:"path of the published HTML page, relative to"`
-	_        struct{}       `doc:"the experiment; EXPERIMENT.html unless set"`
+	// evaluations; the for_each key is the label of an arm, and evaluations with equal keys are one arm
+	Scores []artifact.Ref `hcl:"scores,optional" port:"scores"`
+	// trainings; a curve has the label of the arm whose policy it trained
+	Curves []artifact.Ref `hcl:"curves,optional" port:"metrics"`
+	// task sets for the table of the split and its certificate, and data sets for the table of their composition
+	Data []artifact.Ref `hcl:"data,optional" port:"tasks|dataset"`
+	// episodes to show in full, at most 40 for each label, selected by hash among failures and successes
+	Show []artifact.Ref `hcl:"transcripts,optional" port:"trajectories"`
+	// pairs to compare. Blocks with an expectation come first and answer the question; if there are none, the first
+	// block does. Without blocks every arm is compared with the first
+	Compare []Comparison `hcl:"compare,block"`
+	// maps of comparisons with several pairs, before the other results: a mark per pair at two metrics of training,
+	// coloured by the difference, and a table
+	Maps []Map `hcl:"map,block"`
+	// results that others published, shown beside those of the page
+	Reported []Reference `hcl:"reference,block"`
+	// sections of the page instead of the usual ones, in this order
+	Sections []Chosen `hcl:"section,block"`
+	// updates summarized at the start and the end of a training; without it the paper's 70 and 70 if a training is
+	// long enough, else none
+	Windows *Windows `hcl:"windows,block"`
+	// arms in the order of the page; others follow. Without it, the arms of compare blocks come first
+	Arms []artifact.Ref `hcl:"arms,optional" port:"scores"`
+	// sentences for the head of the page, such as the scope of the experiment
+	Notes []string `hcl:"notes,optional"`
+	// path of the published HTML page, relative to the experiment; EXPERIMENT.html unless set
+	Path string `hcl:"path,optional"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }
@@ -91,25 +95,26 @@ func (s *settings) WithoutEffect() map[string]string {
 
 // Comparison is a compare block: pairs of arms, and the outcome to compare.
 type Comparison struct {
-	Label    string         `json:"label" hcl:"name,label" doc:"the property that only the second arm of each pair has"`
-	Without  []artifact.Ref `json:"-" hcl:"without,optional" port:"scores" doc:"evaluations of the first arms"`
-	With     []artifact.Ref `json:"-" hcl:"with,optional" port:"scores" doc:"evaluations of the second arms,"`
-	_        struct{}       `doc:"paired by equal for_each keys, else in their order; a single arm is paired with"`
-	_        struct{}       `doc:"each of the other side"`
-	Pairs    [][]string     `json:"pairs"` // labels, from without and with
-	Outcome  string         `json:"outcome,omitempty" hcl:"outcome,optional" doc:"success by greedy decoding (of"`
-	_        struct{}       `doc:"API models by their own sampling), sampled for success of sampled episodes, or a"`
-	_        struct{}       `doc:"metric of training such as zero_variance: its mean over the late window, paired by"`
-	_        struct{}       `doc:"seed"`
-	Expect   string         `json:"expect,omitempty" hcl:"expect,optional" choices:"higher|lower" doc:"expected"`
-	_        struct{}       `doc:"outcome of the second arm of each pair. The claim is one line of the first screen,"`
-	_        struct{}       `doc:"Yes, No, Not decided or The opposite, and Yes only if every pair is Yes"`
-	Matters  float64        `json:"matters,omitempty" hcl:"matters,optional" doc:"smallest difference that matters,"`
-	_        struct{}       `doc:"in percentage points or in the unit of the metric; without it the page never says"`
-	_        struct{}       `doc:"that there is no difference"`
-	Unpaired bool           `json:"unpaired,omitempty" hcl:"unpaired,optional" doc:"compare arms that were"`
-	_        struct{}       `doc:"evaluated on different tasks; otherwise outcomes are paired by task, and a"`
-	_        struct{}       `doc:"pair that loses more than a tenth of either side's tasks is an error"`
+	// the property that only the second arm of each pair has
+	Label string `json:"label" hcl:"name,label"`
+	// evaluations of the first arms
+	Without []artifact.Ref `json:"-" hcl:"without,optional" port:"scores"`
+	// evaluations of the second arms, paired by equal for_each keys, else in their order; a single arm is paired with
+	// each of the other side
+	With  []artifact.Ref `json:"-" hcl:"with,optional" port:"scores"`
+	Pairs [][]string     `json:"pairs"` // labels, from without and with
+	// success by greedy decoding (of API models by their own sampling), sampled for success of sampled episodes, or a
+	// metric of training such as zero_variance: its mean over the late window, paired by seed
+	Outcome string `json:"outcome,omitempty" hcl:"outcome,optional"`
+	// expected outcome of the second arm of each pair. The claim is one line of the first screen, Yes, No, Not
+	// decided or The opposite, and Yes only if every pair is Yes
+	Expect string `json:"expect,omitempty" hcl:"expect,optional" choices:"higher|lower"`
+	// smallest difference that matters, in percentage points or in the unit of the metric; without it the page never
+	// says that there is no difference
+	Matters float64 `json:"matters,omitempty" hcl:"matters,optional"`
+	// compare arms that were evaluated on different tasks; otherwise outcomes are paired by task, and a pair that
+	// loses more than a tenth of either side's tasks is an error
+	Unpaired bool `json:"unpaired,omitempty" hcl:"unpaired,optional"`
 
 	At map[string]hcl.Range `json:"-" hcl:",ranges"`
 }
@@ -127,17 +132,18 @@ func (c *Comparison) ofTraining() bool {
 
 // Chosen is a section block.
 type Chosen struct {
-	Title string   `json:"title" hcl:"title,label" doc:"heading"`
-	Show  []string `json:"show" hcl:"show" doc:"tables and figures in their order: map, main, reference, ablation,"`
-	_     struct{} `doc:"calls, seeds, fig-categories, pass-at-k, fig-pass-at-k, fig-outcomes, fig-effects, compare,"`
-	_     struct{} `doc:"gap, gap-training, fig-reward, fig-zero-variance, fig-zero-variance-split, fig-spread,"`
-	_     struct{} `doc:"fig-tokens-gap, fig-entropy, fig-kl, fig-grad-norm, fig-spread-reward, fig-forecast,"`
-	_     struct{} `doc:"entropy, late, signal, forecast, efficiency, fig-tokens-reward, fig-variance, fig-spread-batch,"`
-	_     struct{} `doc:"fig-kl-estimators, fig-clip, fig-log-ratio, fig-turns, fig-calls, fig-tool-errors,"`
-	_     struct{} `doc:"fig-stops, fig-length, fig-tuning, fig-successes, values, transcripts, data,"`
-	_     struct{} `doc:"certificate, statistics, mixtures, examples, versions, departures, settings, runs,"`
-	_     struct{} `doc:"fig-timeline, evidence"`
-	Lead  string   `json:"lead,omitempty" hcl:"text,optional" doc:"a sentence below the heading"`
+	// heading
+	Title string `json:"title" hcl:"title,label"`
+	// tables and figures in their order: map, main, reference, ablation, calls, seeds, fig-categories, pass-at-k,
+	// fig-pass-at-k, fig-outcomes, fig-effects, compare, gap, gap-training, fig-reward, fig-zero-variance,
+	// fig-zero-variance-split, fig-spread, fig-tokens-gap, fig-entropy, fig-kl, fig-grad-norm, fig-spread-reward,
+	// fig-forecast, entropy, late, signal, forecast, efficiency, fig-tokens-reward, fig-variance, fig-spread-batch,
+	// fig-kl-estimators, fig-clip, fig-log-ratio, fig-turns, fig-calls, fig-tool-errors, fig-stops, fig-length,
+	// fig-tuning, fig-successes, values, transcripts, data, certificate, statistics, mixtures, examples, versions,
+	// departures, settings, runs, fig-timeline, evidence
+	Show []string `json:"show" hcl:"show"`
+	// a sentence below the heading
+	Lead string `json:"lead,omitempty" hcl:"text,optional"`
 
 	At map[string]hcl.Range `json:"-" hcl:",ranges"`
 }

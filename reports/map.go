@@ -17,15 +17,18 @@ import (
 // Map is a map block: a figure with a mark for each pair of a comparison, placed by two metrics of training and
 // coloured by the difference of the outcome, and a table of the same numbers.
 type Map struct {
-	Title   string   `json:"title" hcl:"title,label" doc:"title of the figure"`
-	Compare string   `json:"compare" hcl:"compare" doc:"label of a compare block with several pairs; the difference of"`
-	_       struct{} `doc:"its outcome is the colour of a pair"`
-	Outcome string   `json:"outcome,omitempty" hcl:"outcome,optional" doc:"outcome of that block, if blocks with"`
-	_       struct{} `doc:"several outcomes have the label"`
-	X       string   `json:"x" hcl:"x" doc:"metric of training on the horizontal axis, such as token_gap: its mean over"`
-	_       struct{} `doc:"the early window of the second arm of a pair (with)"`
-	Y       string   `json:"y" hcl:"y" doc:"metric of training on the vertical axis, such as zero_variance: its mean"`
-	_       struct{} `doc:"over the early window of the first arm of a pair (without)"`
+	// title of the figure
+	Title string `json:"title" hcl:"title,label"`
+	// label of a compare block with several pairs; the difference of its outcome is the colour of a pair
+	Compare string `json:"compare" hcl:"compare"`
+	// outcome of that block, if blocks with several outcomes have the label
+	Outcome string `json:"outcome,omitempty" hcl:"outcome,optional"`
+	// metric of training on the horizontal axis, such as token_gap: its mean over the early window of the second arm
+	// of a pair (with)
+	X string `json:"x" hcl:"x"`
+	// metric of training on the vertical axis, such as zero_variance: its mean over the early window of the first arm
+	// of a pair (without)
+	Y string `json:"y" hcl:"y"`
 
 	At map[string]hcl.Range `json:"-" hcl:",ranges"`
 }

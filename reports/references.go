@@ -17,14 +17,16 @@ import (
 // Reference is a reference block: results that others published. A page shows them beside its own results on its first
 // task set and never draws them as an arm.
 type Reference struct {
-	Name   string                    `json:"name" hcl:"name,label" doc:"name of the publication and its table"`
-	URL    string                    `json:"url,omitempty" hcl:"url,optional" doc:"address of the publication"`
-	Of     map[string]int            `json:"of" hcl:"of" unit:"tasks" doc:"number of its tasks: overall, and of each"`
-	_      struct{}                  `doc:"category that it reports"`
-	Counts map[string]map[string]int `json:"counts" hcl:"counts,optional" doc:"passed tasks of arms of the page: by"`
-	_      struct{}                  `doc:"label, then overall and by category"`
-	Others map[string]map[string]int `json:"others,omitempty" hcl:"others,optional" doc:"passed tasks of methods that"`
-	_      struct{}                  `doc:"the page does not evaluate; a GROUP/ before the name names their group"`
+	// name of the publication and its table
+	Name string `json:"name" hcl:"name,label"`
+	// address of the publication
+	URL string `json:"url,omitempty" hcl:"url,optional"`
+	// number of its tasks: overall, and of each category that it reports
+	Of map[string]int `json:"of" hcl:"of" unit:"tasks"`
+	// passed tasks of arms of the page: by label, then overall and by category
+	Counts map[string]map[string]int `json:"counts" hcl:"counts,optional"`
+	// passed tasks of methods that the page does not evaluate; a GROUP/ before the name names their group
+	Others map[string]map[string]int `json:"others,omitempty" hcl:"others,optional"`
 
 	At map[string]hcl.Range `json:"-" hcl:",ranges"`
 }

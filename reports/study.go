@@ -82,8 +82,10 @@ func (r *SeedRun) identity() string { return cmp.Or(r.Policy, r.Name()) }
 // Windows are the numbers of updates that tables summarize at both ends of a training. The zero value has no windows:
 // the page then has no tables of them.
 type Windows struct {
-	Early int `json:"early" hcl:"early" unit:"updates" doc:"length of the first window, 10 or more (paper: 70)"`
-	Late  int `json:"late" hcl:"late" unit:"updates" doc:"length of the last window, 10 or more (paper: 70)"`
+	// length of the first window, 10 or more (paper: 70)
+	Early int `json:"early" hcl:"early" unit:"updates"`
+	// length of the last window, 10 or more (paper: 70)
+	Late int `json:"late" hcl:"late" unit:"updates"`
 
 	At map[string]hcl.Range `json:"-" hcl:",ranges"`
 }

@@ -32,7 +32,7 @@ func (p Problem) Error() string {
 // Manifests returns the manifests of all results by address, experiment and key. Manifests that cannot be read are
 // problems, not errors.
 func (s *Store) Manifests() ([]*Manifest, []Problem, error) {
-	entries, err := os.ReadDir(s.path("nodes"))
+	entries, err := os.ReadDir(s.path("results"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, err
 	}
@@ -48,7 +48,7 @@ func (s *Store) Manifests() ([]*Manifest, []Problem, error) {
 			continue
 		}
 		if err != nil {
-			problems = append(problems, Problem{Key: key, Path: s.path("nodes", e.Name()), What: err.Error()})
+			problems = append(problems, Problem{Key: key, Path: s.path("results", e.Name()), What: err.Error()})
 			continue
 		}
 		all = append(all, m)

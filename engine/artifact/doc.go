@@ -8,7 +8,7 @@
 // The store's folder is private to its user and created by the first write:
 //
 //	objects/DIGEST/…     files of one port, read-only, with the modification time Sealed
-//	nodes/KEY.json       manifests, named once they are complete: the commit
+//	results/KEY.json     manifests, named once they are complete: the commit
 //	last/HASH.json       the key of the last result of an experiment's address
 //	staging/KEY/…        results being written by the holder of the key's lock
 //	locks/KEY            locked (flock) while a node runs; it describes the holder and has the exit record of its program

@@ -29,7 +29,7 @@ func FuzzManifests(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		top := t.TempDir()
 		s := must.Get(Open(filepath.Join(top, "store")))(t)
-		must.OK(t, os.MkdirAll(s.path("nodes"), 0o700))
+		must.OK(t, os.MkdirAll(s.path("results"), 0o700))
 		must.OK(t, os.WriteFile(s.manifestPath(key), []byte(text), 0o600))
 		outside := filepath.Join(top, "outside")
 		must.OK(t, os.WriteFile(outside, []byte("x"), 0o600))

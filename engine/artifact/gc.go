@@ -228,7 +228,7 @@ func (s *Store) markCollected(plan []Garbage) error {
 		}
 		gone := *g.Manifest
 		gone.Collected, gone.Absent = time.Now().UTC(), nil
-		if err := s.writeJSON(s.path("nodes"), s.manifestPath(gone.Key), &gone); err != nil {
+		if err := s.writeJSON(s.path("results"), s.manifestPath(gone.Key), &gone); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,11 @@
 package artifact
 
 import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -19,6 +24,8 @@ type Parts map[string]string
 
 // Manifest records one result of a node. A result exists if its manifest does.
 type Manifest struct {
+	// Sum is, in a remote store, the SHA-256 of the manifest's text with zeros in the place of the sum; see ParseManifest.
+	Sum        string            `json:"sum,omitempty"`
 	Key        string            `json:"key"`
 	Kind       string            `json:"kind"`
 	Version    int               `json:"version"`
@@ -163,6 +170,38 @@ func (m *Manifest) SameOutputs(other *Manifest) bool {
 		}
 	}
 	return len(m.Outputs) == len(other.Outputs)
+}
+
+// noSum stands in the place of a sum while it is computed.
+var noSum = []byte(strings.Repeat("0", 2*sha256.Size))
+
+// EncodeManifest returns the text of a manifest for a remote store. It has a sum and says nothing about this store.
+func EncodeManifest(m Manifest) ([]byte, error) {
+	m.Sum, m.Absent, m.Collected = string(noSum), nil, time.Time{}
+	text, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(text)
+	return bytes.Replace(text, noSum, hex.AppendEncode(nil, sum[:]), 1), nil // the sum comes first
+}
+
+// ParseManifest reads the text of a remote store for a key. Any changed byte is an error, and so is a manifest that no
+// store writes.
+func ParseManifest(text []byte, key string) (*Manifest, error) {
+	m := new(Manifest)
+	if err := json.Unmarshal(text, m); err != nil {
+		return nil, fmt.Errorf("read the manifest: %w", err)
+	}
+	sum := sha256.Sum256(bytes.Replace(text, []byte(m.Sum), noSum, 1))
+	if m.Sum != hex.EncodeToString(sum[:]) {
+		return nil, errors.New("the manifest is damaged: its sum differs")
+	}
+	if m.Key != key {
+		return nil, errors.New("the manifest has another key")
+	}
+	m.Sum, m.Absent, m.Collected = "", nil, time.Time{} // they describe another store
+	return m, m.Check()
 }
 
 // Check returns an error unless the names in a manifest of another store are local, and its sizes and digests follow

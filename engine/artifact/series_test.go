@@ -57,7 +57,7 @@ func TestDamagedStatesAreNotFound(t *testing.T) {
 		},
 		"a missing file":   func(_ *Store, dir string) error { return os.Remove(filepath.Join(dir, "moments")) },
 		"no record":        func(_ *Store, dir string) error { return os.Remove(filepath.Join(dir, recordFile)) },
-		"no result beside": func(s *Store, _ string) error { return os.Remove(s.path("nodes", key("a20")+".json")) },
+		"no result beside": func(s *Store, _ string) error { return os.Remove(s.path("results", key("a20")+".json")) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := openStore(t)
@@ -80,7 +80,7 @@ func TestStatesAreCollectedBeforeResults(t *testing.T) {
 	wantEqual(t, "longest with a state", longest(t, s, "a", 40), 0)
 	wantIntact(t, s, "a20", "without its state")
 	lengthen(t, s, "a", "a30", 30)
-	must.OK(t, os.Remove(s.path("nodes", key("a30")+".json")))
+	must.OK(t, os.Remove(s.path("results", key("a30")+".json")))
 	wantEqual(t, "an object without a manifest and its state", len(must.Get(s.Collect(0))(t)), 2)
 }
 

@@ -55,7 +55,7 @@ func TestCollectionWaitsForACommit(t *testing.T) {
 	defer func(was time.Duration) { exclusiveWithin = was }(exclusiveWithin)
 	exclusiveWithin = 20 * time.Millisecond
 	defer disk.Fail(nil)
-	manifest, tried := s.path("nodes", key("a")+".json"), false
+	manifest, tried := s.path("results", key("a")+".json"), false
 	disk.Fail(func(op, path string) error {
 		if op == "rename" && path == manifest && !tried {
 			tried = true

@@ -50,6 +50,10 @@ func Open(dir string) (*Store, error) {
 	if info, err := os.Stat(abs); err == nil && !info.IsDir() {
 		return nil, fmt.Errorf("open store: %s is a file, not a folder", abs)
 	}
+	if disk.Exists(filepath.Join(abs, "nodes")) {
+		return nil, fmt.Errorf("open store: %s was made by an older rcgrpo; name another folder (store { path } in the site "+
+			"file) or remove it", abs)
+	}
 	mark, err := os.Lstat(filepath.Join(abs, "locks"))
 	s := &Store{dir: abs, shared: err == nil && mark.Mode().IsRegular()}
 	return s, s.readable()
@@ -84,7 +88,7 @@ func (s *Store) path(parts ...string) string {
 	return filepath.Join(append([]string{s.dir}, parts...)...)
 }
 
-func (s *Store) manifestPath(key string) string { return s.path("nodes", key+".json") }
+func (s *Store) manifestPath(key string) string { return s.path("results", key+".json") }
 
 func (s *Store) objectDir(digest string) string { return s.path("objects", digest) }
 
@@ -327,7 +331,7 @@ func (s *Store) Part(key string, ports ...string) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	files := map[string]string{"nodes/" + key + ".json": s.manifestPath(key)}
+	files := map[string]string{"results/" + key + ".json": s.manifestPath(key)}
 	for _, port := range ports {
 		o, err := m.output(port)
 		if err != nil {
@@ -349,7 +353,7 @@ func (s *Store) Part(key string, ports ...string) (map[string]string, error) {
 
 // readable returns an error that names the owner if the store exists and this user may not read it.
 func (s *Store) readable() error {
-	for _, dir := range []string{s.dir, s.path("nodes")} {
+	for _, dir := range []string{s.dir, s.path("results")} {
 		if err := unix.Access(dir, unix.R_OK|unix.X_OK); !errors.Is(err, fs.ErrPermission) {
 			continue
 		}

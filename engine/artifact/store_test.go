@@ -475,3 +475,11 @@ func TestHardLinksInOutputsAreRefused(t *testing.T) {
 	}
 	must.OK(t, g.Abort())
 }
+
+// A store of an older layout is refused before anything is read or written.
+func TestAnOldStoreIsRefusedWithTheWayOut(t *testing.T) {
+	dir := t.TempDir()
+	must.OK(t, os.Mkdir(filepath.Join(dir, "nodes"), 0o700))
+	_, err := Open(dir)
+	must.Match(t, err, "made by an older rcgrpo; name another folder")
+}

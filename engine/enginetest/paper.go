@@ -26,7 +26,8 @@ type paperModel struct {
 }
 
 type paperTasks struct {
-	Source string `hcl:"source" choices:"bfcl|drills" doc:"where the tasks come from"`
+	// where the tasks come from
+	Source string `hcl:"source" choices:"bfcl|drills"`
 	Count  int    `hcl:"count,optional"`
 	Split  *struct {
 		By   string  `hcl:"by,optional"`

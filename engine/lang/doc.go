@@ -11,11 +11,13 @@
 // the range of the struct's block for "" and for settings that the files do not set. Further tags:
 //
 //	port     required artifact type of a reference, alternatives separated by |: `port:"checkpoint|dataset"`
-//	doc      one phrase for `rcgrpo kinds` and docs/language.md
-//	unit     unit of the value, for the same
+//	unit     unit of the value, for `rcgrpo kinds` and docs/language.md
 //	choices  permitted strings, separated by |
 //	preset   "true": the value selects defaults of other settings (interface Preset)
 //	key      "-" excludes the setting from the key: it must not change the bytes of any artifact
+//
+// The comment of a field is its documentation for users: one phrase, which `go generate ./engine/lang` copies to
+// settings.txt.
 //
 // A field may be a bool, string, integer, float, time.Duration, or a pointer to one of these (nil if absent); a slice
 // or a map with string keys of these; any; artifact.Ref, artifact.File, artifact.Data (either of the two), and slices

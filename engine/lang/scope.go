@@ -388,9 +388,12 @@ func (l *scope) contextFor(items []item, needs []int) *hcl.EvalContext {
 
 func (l *scope) decodeExperiment(bl *hclsyntax.Block, ctx *hcl.EvalContext) {
 	var settings struct {
-		Question string  `hcl:"question,optional" doc:"research question"`
-		Expect   string  `hcl:"expect,optional" doc:"expected outcome, written down in advance"`
-		Seeds    []int64 `hcl:"seeds,optional" doc:"seeds; every stochastic stage runs once per seed"`
+		// research question
+		Question string `hcl:"question,optional"`
+		// expected outcome, written down in advance
+		Expect string `hcl:"expect,optional"`
+		// seeds; every stochastic stage runs once per seed
+		Seeds []int64 `hcl:"seeds,optional"`
 
 		At map[string]hcl.Range `hcl:",ranges"`
 	}

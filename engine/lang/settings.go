@@ -1,6 +1,7 @@
 package lang
 
 import (
+	_ "embed"
 	"fmt"
 	"reflect"
 	"slices"
@@ -54,6 +55,23 @@ var (
 // byteSize is a number of bytes, written "16GB" or "512MiB".
 type byteSize int64
 
+//go:generate go run ../../build/settings ../..
+
+// settingsText has the comments of all settings' fields, a line for each.
+//
+//go:embed settings.txt
+var settingsText string
+
+// documentation returns the comments of the fields by PACKAGE.TYPE.FIELD.
+var documentation = sync.OnceValue(func() map[string]string {
+	comments := map[string]string{}
+	for line := range strings.Lines(settingsText) {
+		field, comment, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
+		comments[field] = comment
+	}
+	return comments
+})
+
 var fieldCache sync.Map // reflect.Type -> []field
 
 // fieldsOf returns the settings of struct type t in the order of its fields. It skips wrong tags, which
@@ -72,11 +90,6 @@ func readFields(t reflect.Type) (fields []field, mistakes []string) {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		tag, tagged := f.Tag.Lookup("hcl")
-		if f.Name == "_" && len(fields) > 0 { // continues the documentation of the field above
-			last := &fields[len(fields)-1]
-			last.doc = strings.TrimSpace(last.doc + " " + f.Tag.Get("doc"))
-			continue
-		}
 		if !tagged {
 			if f.Anonymous && f.Type.Kind() == reflect.Struct {
 				inner, wrong := readFields(f.Type)
@@ -91,7 +104,8 @@ func readFields(t reflect.Type) (fields []field, mistakes []string) {
 		name, role, _ := strings.Cut(tag, ",")
 		out := field{
 			name: name, index: []int{i}, typ: f.Type,
-			doc: f.Tag.Get("doc"), unit: f.Tag.Get("unit"), inKey: f.Tag.Get("key") != "-",
+			doc:  documentation()[fmt.Sprintf("%s.%s.%s", t.PkgPath(), t.Name(), f.Name)],
+			unit: f.Tag.Get("unit"), inKey: f.Tag.Get("key") != "-",
 			preset: f.Tag.Get("preset") != "", optional: role == "optional",
 			ports: splitTag(f.Tag.Get("port")), choices: splitTag(f.Tag.Get("choices")),
 		}

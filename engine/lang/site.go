@@ -42,43 +42,58 @@ type Site struct {
 
 // API limits the calls with an API key and gives prices of models.
 type API struct {
-	RequestsPerMinute float64 `hcl:"requests_per_minute,optional" doc:"limit of calls; default: as the API reports"`
-	TokensPerMinute   float64 `hcl:"tokens_per_minute,optional" doc:"limit of tokens of input"`
+	// limit of calls; default: as the API reports
+	RequestsPerMinute float64 `hcl:"requests_per_minute,optional"`
+	// limit of tokens of input
+	TokensPerMinute float64 `hcl:"tokens_per_minute,optional"`
 
-	Prices map[string][]float64 `hcl:"prices,optional" doc:"by model: dollars for a million tokens of input, of output"`
+	// by model: dollars for a million tokens of input, of output
+	Prices map[string][]float64 `hcl:"prices,optional"`
 }
 
 // defaultStore is the store without a site file.
 const defaultStore = "~/.cache/rcgrpo"
 
 type siteSettings struct {
-	Store     *storeBlock     `hcl:"store,block" doc:"where results are kept"`
-	Data      *dataBlock      `hcl:"data,block" doc:"folders of data that stages read"`
-	Executors []executorBlock `hcl:"executor,block" doc:"executors of stages"`
-	APIs      []apiBlock      `hcl:"api,block" doc:"rates and prices of an API key"`
-	Notify    *notifyBlock    `hcl:"notify,block" doc:"command to start at the end of a run"`
-	Remote    *remoteBlock    `hcl:"remote,block" doc:"store that several machines share"`
-	Default   string          `hcl:"default_executor,optional" doc:"executor of stages that name none"`
+	// where results are kept
+	Store *storeBlock `hcl:"store,block"`
+	// folders of data that stages read
+	Data *dataBlock `hcl:"data,block"`
+	// executors of stages
+	Executors []executorBlock `hcl:"executor,block"`
+	// rates and prices of an API key
+	APIs []apiBlock `hcl:"api,block"`
+	// command to start at the end of a run
+	Notify *notifyBlock `hcl:"notify,block"`
+	// store that several machines share
+	Remote *remoteBlock `hcl:"remote,block"`
+	// executor of stages that name none
+	Default string `hcl:"default_executor,optional"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 type storeBlock struct {
-	Path   string   `hcl:"path,optional" doc:"folder"`
-	Limit  byteSize `hcl:"limit,optional" doc:"size limit applied by store gc"`
-	Shared bool     `hcl:"shared,optional" doc:"runs on several hosts write the store; this cannot be undone"`
+	// folder
+	Path string `hcl:"path,optional"`
+	// size limit applied by store gc
+	Limit byteSize `hcl:"limit,optional"`
+	// runs on several hosts write the store; this cannot be undone
+	Shared bool `hcl:"shared,optional"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 type dataBlock struct {
-	BFCL *string `hcl:"bfcl,optional" doc:"folder of the benchmark's data"`
+	// folder of the benchmark's data
+	BFCL *string `hcl:"bfcl,optional"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 type notifyBlock struct {
-	Command []string `hcl:"command" doc:"a program and its arguments, started in the site file's folder"`
+	// a program and its arguments, started in the site file's folder
+	Command []string `hcl:"command"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }
@@ -91,18 +106,24 @@ type apiBlock struct {
 }
 
 type executorBlock struct {
-	Name   string `hcl:"name,label"`
-	Type   string `hcl:"type,optional" doc:"\"local\" or \"slurm\"; default: the name"`
-	GPUs   any    `hcl:"gpus,optional" doc:"\"auto\" (the indexes of nvidia-smi) or a list of device IDs"`
-	CPUs   any    `hcl:"cpus,optional" doc:"\"auto\" or a number of slots; slurm: of a stage that names none (1)"`
-	Memory any    `hcl:"memory,optional" doc:"\"auto\" or a size such as \"64GB\"; slurm: of such a stage (\"4GB\")"`
+	Name string `hcl:"name,label"`
+	// "local" or "slurm"; default: the name
+	Type string `hcl:"type,optional"`
+	// "auto" (the indexes of nvidia-smi) or a list of device IDs
+	GPUs any `hcl:"gpus,optional"`
+	// "auto" or a number of slots; slurm: of a stage that names none (1)
+	CPUs any `hcl:"cpus,optional"`
+	// "auto" or a size such as "64GB"; slurm: of such a stage ("4GB")
+	Memory any `hcl:"memory,optional"`
 
-	GPUReserve byteSize `hcl:"gpu_reserve,optional" doc:"memory of each GPU for its driver, libraries and"`
-	_          struct{} `doc:"fragmentation, which no stage plans with; default: 4GiB"`
-	GPUMemory  byteSize `hcl:"gpu_memory,optional" doc:"memory of each GPU, such as \"141GB\", to plan for devices"`
-	_          struct{} `doc:"that this machine lacks; default: what the driver reports"`
-	GPUTokens  float64  `hcl:"gpu_tokens_per_second,optional" doc:"tokens of episodes that one GPU samples and"`
-	_          struct{} `doc:"trains on per second; plan forecasts the GPU hours of trainings that have never run"`
+	// memory of each GPU for its driver, libraries and fragmentation, which no stage plans with; default: 4GiB
+	GPUReserve byteSize `hcl:"gpu_reserve,optional"`
+	// memory of each GPU, such as "141GB", to plan for devices that this machine lacks; default: what the driver
+	// reports
+	GPUMemory byteSize `hcl:"gpu_memory,optional"`
+	// tokens of episodes that one GPU samples and trains on per second; plan forecasts the GPU hours of trainings
+	// that have never run
+	GPUTokens float64 `hcl:"gpu_tokens_per_second,optional"`
 
 	slurmBlock
 
@@ -307,10 +328,13 @@ func (l *loader) siteGPUs(e executorBlock) {
 
 // Remote is the remote block of the site file: a store that machines share. No key depends on it.
 type Remote struct {
-	Name     string        `hcl:"name,label"`
-	Push     string        `hcl:"push,optional" choices:"ask|yes|no" doc:"yes: after each commit; ask: only store push"`
-	Parallel int           `hcl:"parallel,optional" doc:"transfers at once"`
-	Deadline time.Duration `hcl:"deadline,optional" doc:"limit of a transfer without progress"`
+	Name string `hcl:"name,label"`
+	// yes: after each commit; ask: only store push
+	Push string `hcl:"push,optional" choices:"ask|yes|no"`
+	// transfers at once
+	Parallel int `hcl:"parallel,optional"`
+	// limit of a transfer without progress
+	Deadline time.Duration `hcl:"deadline,optional"`
 
 	Folder string // absolute path; "": S3
 	S3     *S3    // nil: a folder
@@ -328,8 +352,10 @@ type S3 struct {
 
 type remoteBlock struct {
 	Remote
-	URL  string `hcl:"url" doc:"a folder, or s3://BUCKET/PREFIX?endpoint=URL&region=NAME"`
-	Pull string `hcl:"pull,optional" choices:"yes|no" doc:"whether runs fetch results"`
+	// a folder, or s3://BUCKET/PREFIX?endpoint=URL&region=NAME
+	URL string `hcl:"url"`
+	// whether runs fetch results
+	Pull string `hcl:"pull,optional" choices:"yes|no"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }
@@ -420,42 +446,62 @@ func (l *loader) remoteLimits(b *remoteBlock) {
 
 // Slurm contains the settings of an executor of type "slurm". No key depends on it.
 type Slurm struct {
-	Name    string
-	CPUs    int      // of a stage that names none
-	Memory  int64    // of a stage that names none, in bytes
-	Exclude string   `hcl:"exclude,optional" doc:"slurm: nodes that get no job"`
-	Options []string `hcl:"extra,optional" doc:"slurm: further options of sbatch"` // and those of the settings above
+	Name   string
+	CPUs   int   // of a stage that names none
+	Memory int64 // of a stage that names none, in bytes
+	// slurm: nodes that get no job
+	Exclude string `hcl:"exclude,optional"`
+	// slurm: further options of sbatch
+	Options []string `hcl:"extra,optional"` // and those of the settings above
 
-	GRES         string            `hcl:"gres,optional" doc:"slurm: name of devices, which may have a type: \"gpu:h200\""`
-	Time         time.Duration     `hcl:"time,optional" doc:"slurm: limit of stages that have never run"`
-	Factor       float64           `hcl:"factor,optional" doc:"slurm: limit of other stages, in expected times"`
-	Checkpoint   time.Duration     `hcl:"checkpoint,optional" doc:"slurm: a stage is asked to stop so long before its"`
-	_            struct{}          `doc:"limit, and continues in a new job; \"0s\": it is not asked"`
-	Continues    int               `hcl:"continues,optional" doc:"slurm: starts after time limits"`
-	FreeAttempts int               `hcl:"free_attempts,optional" doc:"slurm: starts after preemption or a lost node,"`
-	_            struct{}          `doc:"beside those of retry"`
-	Jobs         int               `hcl:"jobs,optional" doc:"slurm: jobs in the queue or running"`
-	Requeue      bool              `hcl:"requeue,optional" doc:"slurm: Slurm starts preempted jobs again, also"`
-	_            struct{}          `doc:"while no engine runs; without it the engine submits a new job"`
-	Poll         time.Duration     `hcl:"poll,optional" doc:"slurm: least interval of status calls"`
-	Deadline     time.Duration     `hcl:"deadline,optional" doc:"slurm: limit of each command of Slurm"`
-	Grace        time.Duration     `hcl:"grace,optional" doc:"slurm: a job not listed for so long has ended"`
-	Visible      time.Duration     `hcl:"visible,optional" doc:"slurm: until files of a node are seen"`
-	Lost         time.Duration     `hcl:"lost,optional" doc:"slurm: time after which a silent node is lost"`
-	Setup        []string          `hcl:"setup,optional" doc:"slurm: lines of sh before the program, such as module load"`
-	Env          map[string]string `hcl:"env,optional" doc:"slurm: variables of jobs, which Slurm stores"`
-	Secrets      map[string]string `hcl:"secrets,optional" doc:"slurm: files of mode 0600 with the values of variables,"`
-	_            struct{}          `doc:"read on the node"`
-	Path         string            `hcl:"path,optional" doc:"slurm: folder of Slurm's commands; default: found in PATH"`
+	// slurm: name of devices, which may have a type: "gpu:h200"
+	GRES string `hcl:"gres,optional"`
+	// slurm: limit of stages that have never run
+	Time time.Duration `hcl:"time,optional"`
+	// slurm: limit of other stages, in expected times
+	Factor float64 `hcl:"factor,optional"`
+	// slurm: a stage is asked to stop so long before its limit, and continues in a new job; "0s": it is not asked
+	Checkpoint time.Duration `hcl:"checkpoint,optional"`
+	// slurm: starts after time limits
+	Continues int `hcl:"continues,optional"`
+	// slurm: starts after preemption or a lost node, beside those of retry
+	FreeAttempts int `hcl:"free_attempts,optional"`
+	// slurm: jobs in the queue or running
+	Jobs int `hcl:"jobs,optional"`
+	// slurm: Slurm starts preempted jobs again, also while no engine runs; without it the engine submits a new job
+	Requeue bool `hcl:"requeue,optional"`
+	// slurm: least interval of status calls
+	Poll time.Duration `hcl:"poll,optional"`
+	// slurm: limit of each command of Slurm
+	Deadline time.Duration `hcl:"deadline,optional"`
+	// slurm: a job not listed for so long has ended
+	Grace time.Duration `hcl:"grace,optional"`
+	// slurm: until files of a node are seen
+	Visible time.Duration `hcl:"visible,optional"`
+	// slurm: time after which a silent node is lost
+	Lost time.Duration `hcl:"lost,optional"`
+	// slurm: lines of sh before the program, such as module load
+	Setup []string `hcl:"setup,optional"`
+	// slurm: variables of jobs, which Slurm stores
+	Env map[string]string `hcl:"env,optional"`
+	// slurm: files of mode 0600 with the values of variables, read on the node
+	Secrets map[string]string `hcl:"secrets,optional"`
+	// slurm: folder of Slurm's commands; default: found in PATH
+	Path string `hcl:"path,optional"`
 }
 
 // slurmBlock are the settings of an executor block of type "slurm".
 type slurmBlock struct {
-	Partition   string `hcl:"partition,optional" doc:"slurm: of all jobs"`
-	Account     string `hcl:"account,optional" doc:"slurm: charged for the jobs"`
-	QOS         string `hcl:"qos,optional" doc:"slurm: quality of service"`
-	Constraint  string `hcl:"constraint,optional" doc:"slurm: features that nodes must have"`
-	Reservation string `hcl:"reservation,optional" doc:"slurm: reservation of the jobs"`
+	// slurm: of all jobs
+	Partition string `hcl:"partition,optional"`
+	// slurm: charged for the jobs
+	Account string `hcl:"account,optional"`
+	// slurm: quality of service
+	QOS string `hcl:"qos,optional"`
+	// slurm: features that nodes must have
+	Constraint string `hcl:"constraint,optional"`
+	// slurm: reservation of the jobs
+	Reservation string `hcl:"reservation,optional"`
 	Slurm
 }
 

@@ -22,35 +22,48 @@ import (
 
 // meta are the settings of every stage, except for_each and depends_on.
 type meta struct {
-	Seed        *int64         `hcl:"seed,optional" doc:"runs the stage for this seed only"`
-	Enabled     bool           `hcl:"enabled,optional" doc:"false disables the stage and all stages that read it"`
-	Executor    string         `hcl:"executor,optional" doc:"name of an executor of the site file"`
-	Timeout     time.Duration  `hcl:"timeout,optional" doc:"time limit of one attempt"`
-	Description string         `hcl:"description,optional" doc:"description for people"`
-	Resources   resourcesBlock `hcl:"resources,block" doc:"resources reserved while the stage runs"`
-	Retry       retryBlock     `hcl:"retry,block" doc:"when a failed stage is started again"`
+	// runs the stage for this seed only
+	Seed *int64 `hcl:"seed,optional"`
+	// false disables the stage and all stages that read it
+	Enabled bool `hcl:"enabled,optional"`
+	// name of an executor of the site file
+	Executor string `hcl:"executor,optional"`
+	// time limit of one attempt
+	Timeout time.Duration `hcl:"timeout,optional"`
+	// description for people
+	Description string `hcl:"description,optional"`
+	// resources reserved while the stage runs
+	Resources resourcesBlock `hcl:"resources,block"`
+	// when a failed stage is started again
+	Retry retryBlock `hcl:"retry,block"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 type resourcesBlock struct {
-	GPUs      uint     `hcl:"gpus,optional" doc:"number of reserved devices. Several devices of a training, rollout or"`
-	_         struct{} `doc:"eval have a process each, as with processes"`
-	CPUs      uint     `hcl:"cpus,optional" doc:"processor slots; 0 counts as 1"`
-	Memory    byteSize `hcl:"memory,optional" doc:"main memory"`
-	Processes uint     `hcl:"processes,optional" doc:"processes that share the stage's work, with identical results in"`
-	_         struct{} `doc:"float32; each has cpus / processes CPUs and memory / processes."`
-	_         struct{} `doc:"Trainings (at most gradient_parts processes), rollout and eval; without gpus"`
-	GPUMemory byteSize `hcl:"gpu_memory,optional" doc:"memory of each device"`
+	// number of reserved devices. Several devices of a training, rollout or eval have a process each, as with
+	// processes
+	GPUs uint `hcl:"gpus,optional"`
+	// processor slots; 0 counts as 1
+	CPUs uint `hcl:"cpus,optional"`
+	// main memory
+	Memory byteSize `hcl:"memory,optional"`
+	// processes that share the stage's work, with identical results in float32; each has cpus / processes CPUs and
+	// memory / processes. Trainings (at most gradient_parts processes), rollout and eval; without gpus
+	Processes uint `hcl:"processes,optional"`
+	// memory of each device
+	GPUMemory byteSize `hcl:"gpu_memory,optional"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 type retryBlock struct {
-	Attempts uint          `hcl:"attempts,optional" doc:"number of starts"`
-	On       []string      `hcl:"on,optional" doc:"oom, nan, preempted, timeout, or a pattern"`
-	_        struct{}      `doc:"for the error and the end of the log"`
-	Backoff  time.Duration `hcl:"backoff,optional" doc:"wait before the next attempt"`
+	// number of starts
+	Attempts uint `hcl:"attempts,optional"`
+	// oom, nan, preempted, timeout, or a pattern for the error and the end of the log
+	On []string `hcl:"on,optional"`
+	// wait before the next attempt
+	Backoff time.Duration `hcl:"backoff,optional"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }

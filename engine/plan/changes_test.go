@@ -190,7 +190,7 @@ func TestPlansNoticeChangesOfContent(t *testing.T) {
 		"variable in its file":         func(b *changeLab) { b.edit("vars.hcl.txt", "p", "q") },
 		"without the variables' file":  func(b *changeLab) { b.src.VarFiles = nil },
 		"site file broken":             func(b *changeLab) { b.edit("site.hcl", "cpus", "cpu") },
-		"manifest removed":             func(b *changeLab) { b.remove(b.glob("store/nodes/*.json")) },
+		"manifest removed":             func(b *changeLab) { b.remove(b.glob("store/results/*.json")) },
 		"object removed":               func(b *changeLab) { b.remove(b.glob("store/objects/*")) },
 		"store removed":                func(b *changeLab) { b.remove("store") },
 		"object edited": func(b *changeLab) {

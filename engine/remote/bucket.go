@@ -12,17 +12,23 @@ import (
 	"path/filepath"
 	"strings"
 
+	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/internal/disk"
 )
 
 // bucket stores objects by slash-separated names. Its errors are errMissing, errExists, errDenied, errDamaged, or those
 // of a network or disk.
 type bucket interface {
-	Get(ctx context.Context, name string) (body io.ReadCloser, size int64, err error)
-	Put(ctx context.Context, name string, body *io.SectionReader) error    // replaces an object atomically
-	Create(ctx context.Context, name string, body *io.SectionReader) error // errExists if there is one
-	Size(ctx context.Context, name string) (int64, error)
-	List(ctx context.Context, prefix string) iter.Seq2[string, error] // all names below a prefix that ends with a slash
+	Get(ctx context.Context, name string) (io.ReadCloser, error)
+	Put(ctx context.Context, name string, body *io.SectionReader) error    // whole or not at all; replaces
+	Create(ctx context.Context, name string, body *io.SectionReader) error // errExists if there is one: the first wins
+	List(ctx context.Context, prefix string) iter.Seq2[blob, error]        // all below a prefix that ends with a slash
+}
+
+// blob is a manifest or a file of an object.
+type blob struct {
+	name  string
+	bytes int64
 }
 
 var (
@@ -53,12 +59,12 @@ func (f folder) translate(err error) error {
 }
 
 // Get opens plain files only: another user of the folder may have put a pipe or a link to a device there.
-func (f folder) Get(_ context.Context, name string) (io.ReadCloser, int64, error) {
+func (f folder) Get(_ context.Context, name string) (io.ReadCloser, error) {
 	file, err := disk.OpenPlain(f.path(name), disk.MaxPlain)
 	if err != nil {
-		return nil, 0, f.translate(err)
+		return nil, f.translate(err)
 	}
-	return file, file.Info.Size(), nil
+	return file, nil
 }
 
 func (f folder) Put(ctx context.Context, name string, body *io.SectionReader) error {
@@ -77,48 +83,58 @@ func (f folder) Create(ctx context.Context, name string, body *io.SectionReader)
 	return err
 }
 
-// write writes a temporary file, flushes it and gives it its name with place.
+// write writes a temporary file, flushes it and gives it its name with place. A file of an object gets the mode and the
+// time that it has in a store.
 func (f folder) write(ctx context.Context, name string, body io.Reader, place func(from, to string) error) error {
 	if _, err := os.Stat(f.dir); err != nil {
 		return f.translate(err)
 	}
-	to, temp := f.path(name), f.path("v1/tmp/"+rand.Text())
+	to, temp := f.path(name), f.path(manifests+strings.Replace(disk.TempPattern, "*", rand.Text(), 1))
 	for _, dir := range []string{filepath.Dir(temp), filepath.Dir(to)} {
 		if err := disk.MkdirAll(dir, 0o777); err != nil {
 			return f.translate(err)
 		}
 	}
-	file, err := disk.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
+	object, mode := !strings.HasPrefix(name, manifests), fs.FileMode(0o666)
+	if object {
+		mode = 0o444
+	}
+	file, err := disk.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
 	if err != nil {
 		return f.translate(err)
 	}
 	defer os.Remove(temp)
 	_, err = disk.Copy(file, stoppable{ctx, body})
-	if err = errors.Join(err, disk.Sync(file), file.Close()); err == nil {
+	if object {
+		err = errors.Join(err, disk.Chtimes(temp, artifact.Sealed))
+	}
+	err = errors.Join(err, disk.Sync(file), file.Close())
+	if err == nil {
 		err = place(temp, to)
 	}
 	return f.translate(err)
 }
 
-func (f folder) Size(ctx context.Context, name string) (int64, error) {
-	body, size, err := f.Get(ctx, name)
-	if err != nil {
-		return 0, err
-	}
-	return size, body.Close()
-}
-
-func (f folder) List(_ context.Context, prefix string) iter.Seq2[string, error] {
-	return func(yield func(string, error) bool) {
-		entries, err := os.ReadDir(f.path(prefix))
-		if err = f.translate(err); err != nil && !errors.Is(err, errMissing) {
-			yield("", err)
-			return
-		}
-		for _, e := range entries {
-			if e.Type().IsRegular() && !yield(prefix+e.Name(), nil) { // others are of another program
-				return
+// List leaves out what is no plain file and what write has not finished.
+func (f folder) List(_ context.Context, prefix string) iter.Seq2[blob, error] {
+	return func(yield func(blob, error) bool) {
+		err := filepath.WalkDir(f.path(prefix), func(path string, e fs.DirEntry, err error) error {
+			unfinished, _ := filepath.Match(disk.TempPattern, filepath.Base(path))
+			if err != nil || !e.Type().IsRegular() || unfinished && prefix == manifests {
+				return err
 			}
+			info, err := e.Info()
+			if errors.Is(err, fs.ErrNotExist) { // removed meanwhile
+				return nil
+			}
+			name, relErr := filepath.Rel(f.dir, path)
+			if err = errors.Join(err, relErr); err == nil && !yield(blob{filepath.ToSlash(name), info.Size()}, nil) {
+				return fs.SkipAll
+			}
+			return err
+		})
+		if err = f.translate(err); err != nil && !errors.Is(err, errMissing) {
+			yield(blob{}, err)
 		}
 	}
 }

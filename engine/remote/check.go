@@ -12,7 +12,7 @@ import (
 // Probe creates and reads an object. A storage that creates it twice is an error: the first result of a key would not
 // stay.
 func (r *Remote) Probe(ctx context.Context) error {
-	const name = "v1/probe"
+	const name = "probe"
 	return r.small(ctx, func(ctx context.Context) error {
 		if err := r.bucket.Create(ctx, name, text(name)); err != nil && !errors.Is(err, errExists) {
 			return fmt.Errorf("write an object: %w", err)
@@ -22,7 +22,7 @@ func (r *Remote) Probe(ctx context.Context) error {
 		} else if !errors.Is(err, errExists) {
 			return fmt.Errorf("write an object conditionally: %w", err)
 		}
-		body, _, err := r.bucket.Get(ctx, name)
+		body, err := r.bucket.Get(ctx, name)
 		if err != nil {
 			return fmt.Errorf("read an object: %w", err)
 		}
@@ -49,7 +49,7 @@ func (r *Remote) Check(ctx context.Context) (results int, damaged []string, err 
 		case err == nil:
 			results++
 		case errors.Is(err, errDamaged):
-			damaged = append(damaged, nodeName(key))
+			damaged = append(damaged, manifestName(key))
 		case !errors.Is(err, errMissing): // else it was removed meanwhile
 			return err
 		}

@@ -5,12 +5,11 @@
 // read, Send and PushResult copy one to the remote store. A miss, a damaged object and a dead network are reported
 // once; they never fail a run.
 //
-// A bucket stores objects by name; the layout is the same for each kind of storage:
+// A bucket stores blobs by name, with the names of a store; a folder of results is one:
 //
-//	v1/nodes/KEY.json   a manifest below a line with its SHA-256, written last and only if none exists: the commit
-//	v1/files/SHA256     a file, shared by all outputs that contain it
-//	v1/probe            of Check
-//	v1/tmp/…            in a folder, files being written
+//	results/KEY.json     a manifest with its own SHA-256, written last and only if none exists: the commit
+//	objects/DIGEST/NAME  a file of a port
+//	probe                of Check
 //
 // A folder is foreign: only plain files count, of the size in the record. A damaged record or file is a miss, and the
 // result that is made instead replaces it.

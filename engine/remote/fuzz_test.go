@@ -2,7 +2,6 @@ package remote
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io/fs"
@@ -35,15 +34,17 @@ func FuzzRecords(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		top := t.TempDir()
 		share := filepath.Join(top, "share")
-		record := filepath.Join(share, filepath.FromSlash(nodeName(key)))
+		record := filepath.Join(share, filepath.FromSlash(manifestName(key)))
 		must.OK(t, os.MkdirAll(filepath.Dir(record), 0o700))
-		body := fmt.Sprintf("%s%x\n%s", recordHead, sha256.Sum256([]byte(text)), text)
-		must.OK(t, os.WriteFile(record, []byte(body), 0o600))
-		if m, err := parseRecord([]byte(body), key); err == nil {
-			for _, file := range files(m) { // each is in the share, with the wrong bytes
-				path := filepath.Join(share, filepath.FromSlash(fileName(file.FileInfo)))
-				if len(path) < 300 && strings.HasPrefix(path, share) && os.MkdirAll(filepath.Dir(path), 0o700) == nil {
-					_ = os.WriteFile(path, []byte("x"), 0o600) // a name that is none of a file stays without
+		body := resum([]byte(text))
+		must.OK(t, os.WriteFile(record, body, 0o600))
+		if m, err := artifact.ParseManifest(body, key); err == nil {
+			for _, o := range m.Outputs {
+				for _, f := range o.Files { // each is in the share, with the wrong bytes
+					path := filepath.Join(share, filepath.FromSlash(objectPrefix(o)+f.Name))
+					if len(path) < 300 && strings.HasPrefix(path, share) && os.MkdirAll(filepath.Dir(path), 0o700) == nil {
+						_ = os.WriteFile(path, []byte("x"), 0o600) // a name that is none of a file stays without
+					}
 				}
 			}
 		}

@@ -1,7 +1,6 @@
 package remote
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -99,23 +98,25 @@ func (r *Remote) listed(ctx context.Context, keys []string) (present []string) {
 
 // Keys returns the keys of all records of the remote store.
 func (r *Remote) Keys(ctx context.Context) (keys []string, err error) {
-	names, err := r.list(ctx, "v1/nodes/")
-	for _, name := range names {
-		keys = append(keys, strings.TrimSuffix(path.Base(name), ".json"))
+	all, err := r.list(ctx, manifests)
+	for _, b := range all {
+		if key, ok := strings.CutSuffix(path.Base(b.name), ".json"); ok {
+			keys = append(keys, key)
+		}
 	}
 	return keys, err
 }
 
-// list returns the names of the objects below a prefix.
-func (r *Remote) list(ctx context.Context, prefix string) (all []string, err error) {
+// list returns the blobs below a prefix.
+func (r *Remote) list(ctx context.Context, prefix string) (all []blob, err error) {
 	err = r.call(ctx, min(smallLimit, r.Deadline), func(ctx context.Context, progress func(int)) error {
 		all = nil
-		for name, err := range r.bucket.List(ctx, prefix) {
+		for b, err := range r.bucket.List(ctx, prefix) {
 			if err != nil {
 				return err
 			}
 			progress(0)
-			all = append(all, name)
+			all = append(all, b)
 		}
 		return nil
 	})
@@ -145,19 +146,19 @@ func (r *Remote) isDamaged(key string) bool {
 // read reads the record of a key.
 func (r *Remote) read(ctx context.Context, key string) (m *artifact.Manifest, err error) {
 	err = r.small(ctx, func(ctx context.Context) error {
-		body, size, err := r.bucket.Get(ctx, nodeName(key))
+		body, err := r.bucket.Get(ctx, manifestName(key))
 		if err != nil {
 			return err
 		}
 		defer body.Close()
-		if size > maxRecord {
-			return fmt.Errorf("%w: its record has %d bytes; at most %d are read", errDamaged, size, maxRecord)
-		}
-		b, err := io.ReadAll(io.LimitReader(body, maxRecord))
+		b, err := io.ReadAll(io.LimitReader(body, maxRecord+1))
 		if err != nil {
 			return err
 		}
-		if m, err = parseRecord(b, key); err != nil {
+		if len(b) > maxRecord {
+			return fmt.Errorf("%w: its manifest has more than %d bytes", errDamaged, maxRecord)
+		}
+		if m, err = artifact.ParseManifest(b, key); err != nil {
 			err = fmt.Errorf("%w: %w", errDamaged, err)
 		}
 		return err
@@ -179,7 +180,7 @@ func (r *Remote) Fetch(ctx context.Context, key string, ports []string) (
 	}
 	c, err = r.store.Import(*m, ports, func(o artifact.Output, dir string) error {
 		return each(o.Files, func(f artifact.FileInfo) error {
-			return r.getFile(ctx, f, filepath.Join(dir, filepath.FromSlash(f.Name)))
+			return r.getFile(ctx, objectPrefix(o)+f.Name, f, filepath.Join(dir, filepath.FromSlash(f.Name)))
 		})
 	})
 	if err == nil {
@@ -196,24 +197,21 @@ func (r *Remote) Fetch(ctx context.Context, key string, ports []string) (
 	return nil, nil, errors.Join(err, lock.Unlock())
 }
 
-// getFile writes a file; again from its start when the network cuts it.
-func (r *Remote) getFile(ctx context.Context, f artifact.FileInfo, to string) error {
+// getFile writes the file of a blob; again from its start when the network cuts it.
+func (r *Remote) getFile(ctx context.Context, name string, f artifact.FileInfo, to string) error {
 	if err := disk.MkdirAll(filepath.Dir(to), 0o700); err != nil {
 		return err
 	}
-	if f.Bytes == 0 { // it has no object
+	if f.Bytes == 0 { // nothing is left to ask for
 		return writeFile(to, strings.NewReader(""), f)
 	}
 	err := r.large(ctx, func(ctx context.Context, progress func(int)) (err error) {
 		for range attempts {
 			var body io.ReadCloser
-			var size int64
-			if body, size, err = r.bucket.Get(ctx, fileName(f)); err != nil {
+			if body, err = r.bucket.Get(ctx, name); err != nil {
 				return err
 			}
-			if err = sizeError(f, size); err == nil {
-				err = writeFile(to, counted{stoppable{ctx, body}, progress}, f)
-			}
+			err = writeFile(to, counted{stoppable{ctx, body}, progress}, f)
 			body.Close()
 			if err == nil || ctx.Err() != nil || errors.Is(err, errDamaged) {
 				return err
@@ -222,7 +220,7 @@ func (r *Remote) getFile(ctx context.Context, f artifact.FileInfo, to string) er
 		return err
 	})
 	if errors.Is(err, errMissing) {
-		return fmt.Errorf("%w: %s is missing", errDamaged, fileName(f))
+		return fmt.Errorf("%w: %s is missing", errDamaged, name)
 	}
 	return err
 }
@@ -239,26 +237,23 @@ func (c counted) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// sizeError returns an error unless an object has the size of its record. Nothing is written for a size that the
-// object does not have.
-func sizeError(f artifact.FileInfo, n int64) error {
-	if n != f.Bytes {
-		return fmt.Errorf("%w: %s has %d bytes, want %d", errDamaged, f.Name, n, f.Bytes)
-	}
-	return nil
-}
-
-// writeFile writes a file and compares its size and hash with the record.
+// writeFile writes a file and compares its size and hash with the record. It writes one byte more than the record says
+// at most.
 func writeFile(path string, body io.Reader, f artifact.FileInfo) error {
 	file, err := disk.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	h := sha256.New()
-	n, err := io.Copy(file, io.TeeReader(io.LimitReader(body, f.Bytes), h))
-	err = errors.Join(err, file.Close())
-	if err = cmp.Or(err, sizeError(f, n)); err != nil {
+	n, err := io.Copy(file, io.TeeReader(io.LimitReader(body, f.Bytes+1), h))
+	if err = errors.Join(err, file.Close()); err != nil {
 		return err
+	}
+	if n > f.Bytes {
+		return fmt.Errorf("%w: %s has more than %d bytes", errDamaged, f.Name, f.Bytes)
+	}
+	if n < f.Bytes {
+		return fmt.Errorf("%w: %s has %d bytes, want %d", errDamaged, f.Name, n, f.Bytes)
 	}
 	if hex.EncodeToString(h.Sum(nil)) != f.SHA256 {
 		return fmt.Errorf("%w: %s has another hash than its record", errDamaged, f.Name)

@@ -54,7 +54,7 @@ func (r *Remote) push(ctx context.Context, m *artifact.Manifest) error {
 	if len(m.Absent) > 0 || !m.Collected.IsZero() {
 		return errors.New("not all of its bytes are here")
 	}
-	record, err := encodeRecord(m)
+	record, err := artifact.EncodeManifest(*m)
 	if err != nil {
 		return err
 	}
@@ -76,10 +76,14 @@ func (r *Remote) push(ctx context.Context, m *artifact.Manifest) error {
 	case !errors.Is(err, errMissing):
 		return err
 	}
-	if err := each(files(m), func(f file) error { return r.pushFile(ctx, f, repair) }); err != nil {
-		return err
+	for _, output := range m.Outputs {
+		for _, o := range output.Objects() {
+			if err := r.pushObject(ctx, o, repair); err != nil {
+				return err
+			}
+		}
 	}
-	err = r.small(ctx, func(ctx context.Context) error { return write(ctx, nodeName(m.Key), text(record)) })
+	err = r.small(ctx, func(ctx context.Context) error { return write(ctx, manifestName(m.Key), text(record)) })
 	if !errors.Is(err, errExists) {
 		return err
 	}
@@ -89,22 +93,29 @@ func (r *Remote) push(ctx context.Context, m *artifact.Manifest) error {
 	return err
 }
 
-// askAbove is the size of objects that are written without a check whether they exist, which would take as long.
-const askAbove = 1e6
-
-// pushFile writes an object. Unless again is set, a large one that is there stays.
-func (r *Remote) pushFile(ctx context.Context, f file, again bool) error {
-	if !again && f.Bytes > askAbove {
-		var bytes int64
-		err := r.small(ctx, func(ctx context.Context) (err error) {
-			bytes, err = r.bucket.Size(ctx, fileName(f.FileInfo))
-			return err
-		})
-		if err == nil && bytes == f.Bytes || err != nil && !errors.Is(err, errMissing) {
+// pushObject writes the files of an object that are absent or have another size; with again all of them. So a push that
+// was cut continues.
+func (r *Remote) pushObject(ctx context.Context, o artifact.Output, again bool) error {
+	there := map[string]int64{}
+	if !again {
+		all, err := r.list(ctx, objectPrefix(o))
+		if err != nil {
 			return err
 		}
+		for _, b := range all {
+			there[b.name] = b.bytes
+		}
 	}
-	in, err := os.Open(r.store.ObjectPath(f.output, f.FileInfo))
+	return each(o.Files, func(f artifact.FileInfo) error {
+		if n, ok := there[objectPrefix(o)+f.Name]; ok && n == f.Bytes {
+			return nil
+		}
+		return r.pushFile(ctx, o, f)
+	})
+}
+
+func (r *Remote) pushFile(ctx context.Context, o artifact.Output, f artifact.FileInfo) error {
+	in, err := os.Open(r.store.ObjectPath(o, f))
 	if err != nil {
 		return err
 	}
@@ -113,7 +124,7 @@ func (r *Remote) pushFile(ctx context.Context, f file, again bool) error {
 		return cmp.Or(err, fmt.Errorf("%s has another size than its record", in.Name()))
 	}
 	return r.large(ctx, func(ctx context.Context, progress func(int)) error {
-		return r.bucket.Put(ctx, fileName(f.FileInfo), io.NewSectionReader(countedAt{in, progress}, 0, f.Bytes))
+		return r.bucket.Put(ctx, objectPrefix(o)+f.Name, io.NewSectionReader(countedAt{in, progress}, 0, f.Bytes))
 	})
 }
 

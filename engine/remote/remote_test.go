@@ -2,12 +2,16 @@ package remote
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -79,6 +83,50 @@ func TestFetchedPortsAreThoseThatWerePushed(t *testing.T) {
 	})
 }
 
+// A shared folder is a store: its files have the names, mode and time, so that nothing is hashed.
+func TestAFolderOfResultsIsAStore(t *testing.T) {
+	s := inFolder(t)
+	_, _, m := pushed(t, s)
+	there := must.Get(artifact.Open(s.Folder))(t)
+	got := must.Get(there.Lookup(m.Key))(t)
+	wantEqual(t, "digests", got.SameOutputs(m), true)
+	for _, port := range m.Ports() {
+		for _, o := range m.Outputs[port].Objects() {
+			for _, f := range o.Files {
+				info := must.Get(os.Stat(there.ObjectPath(o, f)))(t)
+				wantEqual(t, f.Name, fmt.Sprint(info.Mode(), info.ModTime().Equal(artifact.Sealed)), "-r--r--r-- true")
+			}
+		}
+	}
+	wantEqual(t, "check", fmt.Sprint(there.Check()), "[] <nil>")
+}
+
+// A push that was cut continues: files that are there are not sent again.
+func TestACutPushContinues(t *testing.T) {
+	onEachS3(t, func(t *testing.T, s *storage) {
+		a, b := s.machine(t), s.machine(t)
+		m := commit(t, a, 1)
+		o := m.Outputs["out"]
+		var sent atomic.Int64
+		var cut atomic.Bool
+		cut.Store(true)
+		s.relay.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+			if r.Method != http.MethodPut || !strings.Contains(r.URL.Path, o.Digest) {
+				return false
+			}
+			sent.Add(1)
+			return cut.Load() && strings.HasSuffix(r.URL.Path, "/sub/b") && answer(w, r, http.StatusForbidden, "AccessDenied")
+		})
+		must.Match(t, a.PushResult(t.Context(), m), "access denied")
+		wantEqual(t, "results after the cut", len(names(t, a, manifests)), 0)
+		cut.Store(false)
+		sent.Store(0)
+		must.OK(t, a.PushResult(t.Context(), m))
+		wantEqual(t, "files that are sent again", sent.Load(), 1)
+		must.OK(t, fetch(t, b, m.Key, m.Ports()...))
+	})
+}
+
 // Every changed byte of a remote store is a miss that is reported, and leaves no result. The other kinds of storage get
 // a tenth of the changes.
 func TestAThousandFlippedBytesAreAThousandMisses(t *testing.T) {
@@ -86,7 +134,7 @@ func TestAThousandFlippedBytesAreAThousandMisses(t *testing.T) {
 		a := s.machine(t)
 		m := commit(t, a, 1)
 		must.OK(t, a.PushResult(t.Context(), m))
-		files := names(t, a, "v1/nodes/", "v1/files/")
+		files := names(t, a, manifests, "objects/")
 		wantEqual(t, "record and five files that are not empty", len(files), 6)
 		b := s.machine(t)
 		random, changes := rand.New(rand.NewPCG(1, 2)), 100
@@ -114,6 +162,14 @@ func TestAThousandFlippedBytesAreAThousandMisses(t *testing.T) {
 	})
 }
 
+// resum returns the text of a JSON object with a right sum, as any writer of the remote store can make it.
+func resum(text []byte) []byte {
+	none := strings.Repeat("0", 64)
+	with := strings.Replace(string(text), "{", `{"sum":"`+none+`",`, 1)
+	with = strings.Replace(with, ",}", "}", 1) // of an empty object
+	return []byte(strings.Replace(with, none, fmt.Sprintf("%x", sha256.Sum256([]byte(with))), 1))
+}
+
 func TestForeignManifestsAreRefused(t *testing.T) {
 	for what, change := range map[string]func(*artifact.Manifest){
 		"a file outside": func(m *artifact.Manifest) { m.Outputs["small"].Files[0].Name = "../x" },
@@ -129,7 +185,7 @@ func TestForeignManifestsAreRefused(t *testing.T) {
 		a, b, m := pushed(t, s)
 		key := m.Key
 		change(m)
-		write(t, a, nodeName(key), must.Get(encodeRecord(m))(t))
+		write(t, a, manifestName(key), resum(must.Get(json.Marshal(m))(t)))
 		if err := fetch(t, b, key, m.Ports()...); err == nil {
 			t.Errorf("%s: got a result, want a miss", what)
 		}

@@ -98,13 +98,13 @@ func (s s3) translate(err error) error {
 	return fmt.Errorf("%s: %w", s.Host, err)
 }
 
-func (s s3) Get(ctx context.Context, name string) (io.ReadCloser, int64, error) {
+func (s s3) Get(ctx context.Context, name string) (io.ReadCloser, error) {
 	c, err := s.open()
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	body, info, _, err := c.GetObject(ctx, s.Bucket, s.Prefix+name, minio.GetObjectOptions{})
-	return body, info.Size, s.translate(err)
+	body, _, _, err := c.GetObject(ctx, s.Bucket, s.Prefix+name, minio.GetObjectOptions{})
+	return body, s.translate(err)
 }
 
 func (s s3) Put(ctx context.Context, name string, body *io.SectionReader) error {
@@ -132,25 +132,16 @@ func (s s3) put(ctx context.Context, name string, body *io.SectionReader, o mini
 	return s.translate(err)
 }
 
-func (s s3) Size(ctx context.Context, name string) (int64, error) {
-	c, err := s.open()
-	if err != nil {
-		return 0, err
-	}
-	info, err := c.StatObject(ctx, s.Bucket, s.Prefix+name, minio.StatObjectOptions{})
-	return info.Size, s.translate(err)
-}
-
-func (s s3) List(ctx context.Context, prefix string) iter.Seq2[string, error] {
-	return func(yield func(string, error) bool) {
+func (s s3) List(ctx context.Context, prefix string) iter.Seq2[blob, error] {
+	return func(yield func(blob, error) bool) {
 		c, err := s.open()
 		if err != nil {
-			yield("", err)
+			yield(blob{}, err)
 			return
 		}
 		all := minio.ListObjectsOptions{Prefix: s.Prefix + prefix, Recursive: true}
 		for o := range c.Client.ListObjectsIter(ctx, s.Bucket, all) {
-			if !yield(strings.TrimPrefix(o.Key, s.Prefix), s.translate(o.Err)) {
+			if !yield(blob{strings.TrimPrefix(o.Key, s.Prefix), o.Size}, s.translate(o.Err)) {
 				return
 			}
 		}

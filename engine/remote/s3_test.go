@@ -65,7 +65,7 @@ func TestABusyServerIsAskedAgainWhenItRequires(t *testing.T) {
 		var busy atomic.Bool
 		var at, again time.Time
 		s.relay.setFault(func(w http.ResponseWriter, r *http.Request) bool {
-			if r.Method != http.MethodPut || !strings.Contains(r.URL.Path, "v1/nodes/") {
+			if r.Method != http.MethodPut || !strings.Contains(r.URL.Path, "results/") {
 				return false
 			}
 			if busy.Swap(true) {
@@ -95,7 +95,7 @@ func TestACutTransferIsRepeated(t *testing.T) {
 		s.relay.setFault(func(w http.ResponseWriter, r *http.Request) bool {
 			mu.Lock()
 			defer mu.Unlock()
-			if strings.Contains(r.URL.Path, "v1/nodes/") || cut[r.URL.Path] {
+			if strings.Contains(r.URL.Path, "results/") || cut[r.URL.Path] {
 				return false
 			}
 			cut[r.URL.Path] = true
@@ -115,7 +115,7 @@ func TestACutTransferIsRepeated(t *testing.T) {
 func TestADeletedObjectIsAMissThatTheNextPushRepairs(t *testing.T) {
 	onEachStorage(t, func(t *testing.T, s *storage) {
 		a, b, m := pushed(t, s)
-		lost := names(t, a, "v1/files/")[0]
+		lost := names(t, a, "objects/")[0]
 		s.remove(t, lost)
 		got := reports(b)
 		if err := fetch(t, b, m.Key, m.Ports()...); !errors.Is(err, errDamaged) {
@@ -142,7 +142,7 @@ func TestAStaleListingIsAMiss(t *testing.T) {
 			w.Write(stale.Body.Bytes())
 			return true
 		})
-		names(t, a, "v1/nodes/")
+		names(t, a, manifests)
 		m := commit(t, a, 1)
 		must.OK(t, a.PushResult(t.Context(), m))
 		got := reports(b)
@@ -241,7 +241,7 @@ func TestATransferWithoutProgressEndsAtTheDeadline(t *testing.T) {
 		b.Deadline = 300 * time.Millisecond
 		got := reports(b)
 		s.relay.setFault(func(w http.ResponseWriter, r *http.Request) bool {
-			if strings.Contains(r.URL.Path, "v1/files/") {
+			if strings.Contains(r.URL.Path, "objects/") {
 				<-r.Context().Done()
 				return true
 			}
@@ -266,9 +266,9 @@ func TestManyKeysAreListed(t *testing.T) {
 	for i := range 9999 {
 		key := fmt.Sprintf("%064x", 2+i)
 		keys = append(keys, fmt.Sprintf("%064x", 1<<32+i))
-		must.Get(s.fake.PutObject("lab", s.S3.Prefix+nodeName(key), nil, strings.NewReader(""), 0, nil))(t)
+		must.Get(s.fake.PutObject("lab", s.S3.Prefix+manifestName(key), nil, strings.NewReader(""), 0, nil))(t)
 	}
-	wantEqual(t, "names", len(names(t, a, "v1/nodes/")), 10_000)
+	wantEqual(t, "names", len(names(t, a, manifests)), 10_000)
 	requests := new(atomic.Int64)
 	s.relay.setFault(func(http.ResponseWriter, *http.Request) bool {
 		requests.Add(1)
@@ -289,7 +289,7 @@ func TestTwoPushersOfAKeyLeaveOneRecord(t *testing.T) {
 		}
 		won := new(atomic.Int64)
 		must.OK(t, each(names, func(name string) error {
-			err := a.bucket.Create(t.Context(), "v1/nodes/x", text(name))
+			err := a.bucket.Create(t.Context(), "results/x", text(name))
 			if err == nil {
 				won.Add(1)
 			}
@@ -342,7 +342,7 @@ func TestAShortFileIsNotSent(t *testing.T) {
 		must.OK(t, os.Chmod(path, 0o600))
 		must.OK(t, os.Truncate(path, 100))
 		must.Match(t, a.PushResult(t.Context(), m), "another size than its record")
-		wantEqual(t, "records", len(names(t, a, "v1/nodes/")), 0)
+		wantEqual(t, "records", len(names(t, a, manifests)), 0)
 		must.OK(t, os.RemoveAll(a.store.Dir()))
 	})
 }

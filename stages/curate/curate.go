@@ -56,14 +56,18 @@ func Kind() *lang.Kind {
 }
 
 type settings struct {
-	Tasks    artifact.Ref   `hcl:"tasks" port:"tasks" doc:"tasks whose ground truth makes the experts"`
-	Experts  []artifact.Ref `hcl:"experts,optional" port:"trajectories" doc:"rollouts on these tasks, such as those"`
-	_        struct{}       `doc:"of an API model: their different episodes with reward 1 are the experts instead"`
-	Failures []artifact.Ref `hcl:"failures,optional" port:"trajectories" doc:"rollouts on these tasks; those with"`
-	_        struct{}       `doc:"reward 0 are real failures. Sample more than needed: without spoilt failures the"`
-	_        struct{}       `doc:"stage fails if too many rollouts succeed or repeat"`
-	Ratio    float64        `hcl:"ratio,optional" doc:"failures per expert trajectory (paper: 1)"`
-	Spoilt   float64        `hcl:"spoilt,optional" doc:"share of failures that are spoilt expert episodes"`
+	// tasks whose ground truth makes the experts
+	Tasks artifact.Ref `hcl:"tasks" port:"tasks"`
+	// rollouts on these tasks, such as those of an API model: their different episodes with reward 1 are the experts
+	// instead
+	Experts []artifact.Ref `hcl:"experts,optional" port:"trajectories"`
+	// rollouts on these tasks; those with reward 0 are real failures. Sample more than needed: without spoilt
+	// failures the stage fails if too many rollouts succeed or repeat
+	Failures []artifact.Ref `hcl:"failures,optional" port:"trajectories"`
+	// failures per expert trajectory (paper: 1)
+	Ratio float64 `hcl:"ratio,optional"`
+	// share of failures that are spoilt expert episodes
+	Spoilt float64 `hcl:"spoilt,optional"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }

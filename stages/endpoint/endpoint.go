@@ -32,22 +32,25 @@ func Kind() *lang.Kind {
 }
 
 type settings struct {
-	API         string   `hcl:"api" choices:"openai|openai-chat|anthropic|google|glm" doc:"form of the requests:"`
-	_           struct{} `doc:"openai is Responses, openai-chat is Chat Completions, which other servers imitate"`
-	Model       string   `hcl:"model" doc:"name of the model in requests"`
-	Mode        string   `hcl:"mode,optional" choices:"fc|prompt" doc:"fc offers the tools as functions; prompt"`
-	_           struct{} `doc:"describes them in the system message and reads calls as Python text"`
-	Key         string   `hcl:"key,optional" doc:"environment variable with the API key; empty: OPENAI_API_KEY,"`
-	_           struct{} `doc:"ANTHROPIC_API_KEY, GOOGLE_API_KEY or GLM_API_KEY"`
-	BaseURL     string   `hcl:"base_url,optional" doc:"address of the server, https, or http on this machine;"`
-	_           struct{} `doc:"empty: the vendor's"`
-	Temperature float64  `hcl:"temperature,optional" doc:"sampling temperature (the benchmark: 0.001); not sent"`
-	_           struct{} `doc:"to models that refuse one"`
-	MaxTokens   int      `hcl:"max_tokens,optional" unit:"tokens" doc:"longest reply; 0: not sent, or 64000 for"`
-	_           struct{} `doc:"anthropic, which requires it"`
-	Thinking    string   `hcl:"thinking,optional" doc:"effort of OpenAI's reasoning models, level of Gemini,"`
-	_           struct{} `doc:"tokens of Claude, enabled or disabled of GLM; empty: not sent"`
-	Extra       any      `hcl:"extra,optional" doc:"object with further fields of every request"`
+	// form of the requests: openai is Responses, openai-chat is Chat Completions, which other servers imitate
+	API string `hcl:"api" choices:"openai|openai-chat|anthropic|google|glm"`
+	// name of the model in requests
+	Model string `hcl:"model"`
+	// fc offers the tools as functions; prompt describes them in the system message and reads calls as Python text
+	Mode string `hcl:"mode,optional" choices:"fc|prompt"`
+	// environment variable with the API key; empty: OPENAI_API_KEY, ANTHROPIC_API_KEY, GOOGLE_API_KEY or GLM_API_KEY
+	Key string `hcl:"key,optional"`
+	// address of the server, https, or http on this machine; empty: the vendor's
+	BaseURL string `hcl:"base_url,optional"`
+	// sampling temperature (the benchmark: 0.001); not sent to models that refuse one
+	Temperature float64 `hcl:"temperature,optional"`
+	// longest reply; 0: not sent, or 64000 for anthropic, which requires it
+	MaxTokens int `hcl:"max_tokens,optional" unit:"tokens"`
+	// effort of OpenAI's reasoning models, level of Gemini, tokens of Claude, enabled or disabled of GLM; empty: not
+	// sent
+	Thinking string `hcl:"thinking,optional"`
+	// object with further fields of every request
+	Extra any `hcl:"extra,optional"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }

@@ -52,25 +52,31 @@ func Kind() *lang.Kind {
 func (s *settings) Label() string { return s.ArmLabel }
 
 type settings struct {
-	Policy      artifact.Ref   `hcl:"policy" port:"checkpoint|endpoint" doc:"policy to evaluate"`
-	Tasks       []artifact.Ref `hcl:"tasks" port:"tasks" doc:"sets of tasks; a score names the port it came from"`
-	Token       string         `hcl:"token,optional" choices:"checkpoint|none|high|low" doc:"reward token to"`
-	_           struct{}       `doc:"condition on: that of the checkpoint, or another to measure the conditioning"`
-	Layout      string         `hcl:"layout,optional" choices:"checkpoint|bfcl" doc:"prompts in"`
-	_           struct{}       `doc:"the layout of the checkpoint, or those of the official handler of its family, with"`
-	_           struct{}       `doc:"the official decoder; then a cut reply does not end the episode"`
-	Temperature float64        `hcl:"temperature,optional" doc:"sampling temperature; 0 is greedy"`
-	TopP        float64        `hcl:"top_p,optional" doc:"sample from the fewest tokens whose probabilities"`
-	_           struct{}       `doc:"reach this (nucleus); 1 is the whole vocabulary"`
-	Samples     int            `hcl:"samples,optional" unit:"episodes per task" doc:"episodes per task; more than"`
-	_           struct{}       `doc:"one needs a temperature above 0"`
-	K           []int          `hcl:"k,optional" doc:"list of k, at most samples: pass@k by the unbiased"`
-	_           struct{}       `doc:"estimator (Chen et al. 2021, eq. 1), in passes.jsonl beside the scores"`
-	Limits      *blocks.Limits `hcl:"limits,block" doc:"bounds of an episode"`
+	// policy to evaluate
+	Policy artifact.Ref `hcl:"policy" port:"checkpoint|endpoint"`
+	// sets of tasks; a score names the port it came from
+	Tasks []artifact.Ref `hcl:"tasks" port:"tasks"`
+	// reward token to condition on: that of the checkpoint, or another to measure the conditioning
+	Token string `hcl:"token,optional" choices:"checkpoint|none|high|low"`
+	// prompts in the layout of the checkpoint, or those of the official handler of its family, with the official
+	// decoder; then a cut reply does not end the episode
+	Layout string `hcl:"layout,optional" choices:"checkpoint|bfcl"`
+	// sampling temperature; 0 is greedy
+	Temperature float64 `hcl:"temperature,optional"`
+	// sample from the fewest tokens whose probabilities reach this (nucleus); 1 is the whole vocabulary
+	TopP float64 `hcl:"top_p,optional"`
+	// episodes per task; more than one needs a temperature above 0
+	Samples int `hcl:"samples,optional" unit:"episodes per task"`
+	// list of k, at most samples: pass@k by the unbiased estimator (Chen et al. 2021, eq. 1), in passes.jsonl beside
+	// the scores
+	K []int `hcl:"k,optional"`
+	// bounds of an episode
+	Limits *blocks.Limits `hcl:"limits,block"`
 
-	Calls    *provider.Calls `hcl:"calls,block" key:"-" doc:"bounds of the calls of an endpoint"`
-	ArmLabel string          `hcl:"label,optional" key:"-" doc:"label of the arm on pages; the for_each"`
-	_        struct{}        `doc:"key unless set"`
+	// bounds of the calls of an endpoint
+	Calls *provider.Calls `hcl:"calls,block" key:"-"`
+	// label of the arm on pages; the for_each key unless set
+	ArmLabel string `hcl:"label,optional" key:"-"`
 
 	blocks.Arithmetic
 

@@ -43,20 +43,21 @@ func Kind() *lang.Kind {
 }
 
 type settings struct {
-	Command []string                 `hcl:"command" doc:"program and arguments, a list of words; a shell command"`
-	_       struct{}                 `doc:"needs the words \"sh\", \"-c\" before it"`
-	Inputs  map[string]artifact.Data `hcl:"inputs,optional" doc:"file(), dir() or a port for each variable with a"`
-	_       struct{}                 `doc:"path; a port of type files gives the path of its only file or folder,"`
-	_       struct{}                 `doc:"another the path of its folder"`
-	Outputs map[string]string        `hcl:"outputs,optional" doc:"path of each port below the start folder; the"`
-	_       struct{}                 `doc:"variable of the port's name holds it; a copy is published beside the"`
-	_       struct{}                 `doc:"experiment; a path that ends in / is a folder created before the start"`
-	Env     map[string]string        `hcl:"env,optional" doc:"further variables"`
-	Secrets []string                 `hcl:"secrets,optional" doc:"variables taken from the environment: only their"`
-	_       struct{}                 `doc:"names enter the key; the log masks their values, but not another form of"`
-	_       struct{}                 `doc:"them such as base64, and an output whose name contains one is refused"`
-	Draws   bool                     `hcl:"draws,optional" doc:"the command uses randomness: it runs once per seed,"`
-	_       struct{}                 `doc:"which RCGRPO_SEED holds"`
+	// program and arguments, a list of words; a shell command needs the words "sh", "-c" before it
+	Command []string `hcl:"command"`
+	// file(), dir() or a port for each variable with a path; a port of type files gives the path of its only file or
+	// folder, another the path of its folder
+	Inputs map[string]artifact.Data `hcl:"inputs,optional"`
+	// path of each port below the start folder; the variable of the port's name holds it; a copy is published beside
+	// the experiment; a path that ends in / is a folder created before the start
+	Outputs map[string]string `hcl:"outputs,optional"`
+	// further variables
+	Env map[string]string `hcl:"env,optional"`
+	// variables taken from the environment: only their names enter the key; the log masks their values, but not
+	// another form of them such as base64, and an output whose name contains one is refused
+	Secrets []string `hcl:"secrets,optional"`
+	// the command uses randomness: it runs once per seed, which RCGRPO_SEED holds
+	Draws bool `hcl:"draws,optional"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }

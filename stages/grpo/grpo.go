@@ -75,36 +75,41 @@ func defaults(batch int) settings {
 const defaultLR = 1e-6
 
 type settings struct {
-	Policy      artifact.Ref   `hcl:"policy" port:"checkpoint" doc:"checkpoint to start from; frozen, it is also the"`
-	_           struct{}       `doc:"reference policy"`
-	Tasks       []artifact.Ref `hcl:"tasks" port:"tasks" doc:"sets of training tasks, of which every pass takes all"`
-	_           struct{}       `doc:"in a new order, which depends only on the seed and this setting"`
-	Updates     int            `hcl:"updates,optional" unit:"updates" doc:"number of updates; each samples a batch"`
-	_           struct{}       `doc:"and learns from it (the paper logs 350)"`
-	Group       int            `hcl:"group,optional" unit:"episodes" doc:"episodes per task, G (paper, eq. 6: 5)"`
-	Batch       int            `hcl:"batch,optional" unit:"tasks" doc:"tasks per update (paper: 64 for GRPO, 256 for"`
-	_           struct{}       `doc:"RC-GRPO)"`
-	LR          float64        `hcl:"lr,optional" doc:"learning rate (paper: 1e-6); an adapter (lora) needs a higher"`
-	_           struct{}       `doc:"one, usually 1e-5 to 5e-5"`
-	Temperature float64        `hcl:"temperature,optional" doc:"sampling temperature of rollouts (verl, TRL,"`
-	_           struct{}       `doc:"OpenRLHF: 1); also that of the logprobs in the objective"`
-	TopP        float64        `hcl:"top_p,optional" doc:"sample from the fewest tokens whose probabilities"`
-	_           struct{}       `doc:"reach this (nucleus); 1 is the whole vocabulary. The logprobs in the"`
-	_           struct{}       `doc:"objective cover the whole vocabulary (verl, TRL), so below 1 they differ"`
-	_           struct{}       `doc:"from the sampler's, and sampler_gap is not logged"`
-	Keep        int            `hcl:"keep,optional" unit:"updates" doc:"interval of updates whose trajectories are"`
-	_           struct{}       `doc:"stored in the port trajectories; 0 stores none"`
+	// checkpoint to start from; frozen, it is also the reference policy
+	Policy artifact.Ref `hcl:"policy" port:"checkpoint"`
+	// sets of training tasks, of which every pass takes all in a new order, which depends only on the seed and this
+	// setting
+	Tasks []artifact.Ref `hcl:"tasks" port:"tasks"`
+	// number of updates; each samples a batch and learns from it (the paper logs 350)
+	Updates int `hcl:"updates,optional" unit:"updates"`
+	// episodes per task, G (paper, eq. 6: 5)
+	Group int `hcl:"group,optional" unit:"episodes"`
+	// tasks per update (paper: 64 for GRPO, 256 for RC-GRPO)
+	Batch int `hcl:"batch,optional" unit:"tasks"`
+	// learning rate (paper: 1e-6); an adapter (lora) needs a higher one, usually 1e-5 to 5e-5
+	LR float64 `hcl:"lr,optional"`
+	// sampling temperature of rollouts (verl, TRL, OpenRLHF: 1); also that of the logprobs in the objective
+	Temperature float64 `hcl:"temperature,optional"`
+	// sample from the fewest tokens whose probabilities reach this (nucleus); 1 is the whole vocabulary. The logprobs
+	// in the objective cover the whole vocabulary (verl, TRL), so below 1 they differ from the sampler's, and
+	// sampler_gap is not logged
+	TopP float64 `hcl:"top_p,optional"`
+	// interval of updates whose trajectories are stored in the port trajectories; 0 stores none
+	Keep int `hcl:"keep,optional" unit:"updates"`
 
 	objective.Objective
 
-	Forecast *forecast `hcl:"forecast,block" doc:"sampling run before the first update that forecasts its share"`
-	_        struct{}  `doc:"of groups without variance (Proposition 1)"`
-	Evaluate *evaluate `hcl:"evaluate,block" doc:"evaluation during training; the port best holds the policy"`
-	_        struct{}  `doc:"with the highest reward, the first of equals, beside the last policy in checkpoint"`
+	// sampling run before the first update that forecasts its share of groups without variance (Proposition 1)
+	Forecast *forecast `hcl:"forecast,block"`
+	// evaluation during training; the port best holds the policy with the highest reward, the first of equals, beside
+	// the last policy in checkpoint
+	Evaluate *evaluate `hcl:"evaluate,block"`
 
-	Limits *blocks.Limits `hcl:"limits,block" doc:"bounds of an episode"`
+	// bounds of an episode
+	Limits *blocks.Limits `hcl:"limits,block"`
 
-	Agent *agent.Settings `hcl:"agent,block" doc:"program that plays the episodes (docs/own_tasks.md)"`
+	// program that plays the episodes (docs/own_tasks.md)
+	Agent *agent.Settings `hcl:"agent,block"`
 
 	train.Settings
 
@@ -113,54 +118,62 @@ type settings struct {
 
 // forecast configures the sampling run of Proposition 1's forecast.
 type forecast struct {
-	Tasks   int      `hcl:"tasks" unit:"tasks" doc:"training tasks to sample, drawn by the seed"`
-	Samples int      `hcl:"samples" unit:"episodes per task" doc:"episodes per task and reward token; more than a"`
-	_       struct{} `doc:"group has members"`
+	// training tasks to sample, drawn by the seed
+	Tasks int `hcl:"tasks" unit:"tasks"`
+	// episodes per task and reward token; more than a group has members
+	Samples int `hcl:"samples" unit:"episodes per task"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 type evaluate struct {
-	Tasks       []artifact.Ref `hcl:"tasks" port:"tasks" doc:"held-out tasks"`
-	Every       int            `hcl:"every" unit:"updates" doc:"interval of evaluations"`
-	Temperature float64        `hcl:"temperature,optional" doc:"sampling temperature; 0 is greedy"`
+	// held-out tasks
+	Tasks []artifact.Ref `hcl:"tasks" port:"tasks"`
+	// interval of evaluations
+	Every int `hcl:"every" unit:"updates"`
+	// sampling temperature; 0 is greedy
+	Temperature float64 `hcl:"temperature,optional"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 type grpo struct {
 	settings
-	Tokens *fixed `hcl:"tokens,block" doc:"reward token of the rollouts"`
+	// reward token of the rollouts
+	Tokens *fixed `hcl:"tokens,block"`
 }
 
 // fixed is the condition of plain GRPO.
 type fixed struct {
-	High *float64 `hcl:"high,optional" doc:"1 conditions every rollout on high, 0 on no token; default: the"`
-	_    struct{} `doc:"condition of the checkpoint (none after sft, high after rctp-ft)"`
+	// 1 conditions every rollout on high, 0 on no token; default: the condition of the checkpoint (none after sft,
+	// high after rctp-ft)
+	High *float64 `hcl:"high,optional"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 type conditioned struct {
 	settings
-	Tokens *drawn `hcl:"tokens,block" doc:"draw of the reward tokens"`
+	// draw of the reward tokens
+	Tokens *drawn `hcl:"tokens,block"`
 }
 
 type drawn struct {
-	High       float64  `hcl:"high,optional" doc:"p, the probability of the high token (paper, eq. 3: 0.5)"`
-	Allocation string   `hcl:"allocation,optional" choices:"iid|stratified" doc:"iid draws each rollout's token"`
-	_          struct{} `doc:"independently (paper, eq. 3); stratified gives every group round(pG) high tokens"`
-	Position   string   `hcl:"position,optional" choices:"checkpoint|first_user|before_each_action" doc:"position of"`
-	_          struct{} `doc:"the token: end of the first user message (paper, appendix), after the header of every"`
-	_          struct{} `doc:"reply (paper, section 3.1), or that of the checkpoint"`
-	Init       string   `hcl:"init,optional" doc:"rows of untrained reward tokens: mean of all rows (Hewitt 2021),"`
-	_          struct{} `doc:"or copy:TOKEN, the row of that token (drills)"`
-	Learn      string   `hcl:"learn,optional" choices:"all|high" doc:"rollouts with a policy"`
-	_          struct{} `doc:"gradient: all (paper, eq. 8), or only those under high; with high, rollouts under low still"`
-	_          struct{} `doc:"count in the mean and deviation of their group and in the KL term (when.hcl)"`
-	Baseline   string   `hcl:"baseline,optional" choices:"group|token" doc:"what an advantage subtracts from the"`
-	_          struct{} `doc:"reward: the mean of the group (paper, eq. 6), or of its rollouts with the same token,"`
-	_          struct{} `doc:"divided by the deviation from these means (docs/training.md 6)"`
+	// p, the probability of the high token (paper, eq. 3: 0.5)
+	High float64 `hcl:"high,optional"`
+	// iid draws each rollout's token independently (paper, eq. 3); stratified gives every group round(pG) high tokens
+	Allocation string `hcl:"allocation,optional" choices:"iid|stratified"`
+	// position of the token: end of the first user message (paper, appendix), after the header of every reply (paper,
+	// section 3.1), or that of the checkpoint
+	Position string `hcl:"position,optional" choices:"checkpoint|first_user|before_each_action"`
+	// rows of untrained reward tokens: mean of all rows (Hewitt 2021), or copy:TOKEN, the row of that token (drills)
+	Init string `hcl:"init,optional"`
+	// rollouts with a policy gradient: all (paper, eq. 8), or only those under high; with high, rollouts under low
+	// still count in the mean and deviation of their group and in the KL term (when.hcl)
+	Learn string `hcl:"learn,optional" choices:"all|high"`
+	// what an advantage subtracts from the reward: the mean of the group (paper, eq. 6), or of its rollouts with the
+	// same token, divided by the deviation from these means (docs/training.md 6)
+	Baseline string `hcl:"baseline,optional" choices:"group|token"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }

@@ -33,36 +33,48 @@ func Kind() *lang.Kind {
 }
 
 type settings struct {
-	Path     *artifact.File `hcl:"path,optional" doc:"folder of an instruct model of the family Qwen2.5 or"`
-	_        struct{}       `doc:"Llama 3.1: config.json, safetensors, tokenizer, chat template; or file(\"x.gguf\")"`
-	Layout   string         `hcl:"layout,optional" choices:"qwen2.5|qwen3|smollm2|signatures" doc:"chat template"`
-	_        struct{}       `doc:"to use and export instead of the folder's; signatures: tools as signatures and"`
-	_        struct{}       `doc:"calls as Python text in any template, for small contexts"`
-	Template *artifact.File `hcl:"template,optional" doc:"chat template (Jinja) to use and export instead of the"`
-	_        struct{}       `doc:"folder's"`
+	// folder of an instruct model of the family Qwen2.5 or Llama 3.1: config.json, safetensors, tokenizer, chat
+	// template; or file("x.gguf")
+	Path *artifact.File `hcl:"path,optional"`
+	// chat template to use and export instead of the folder's; signatures: tools as signatures and calls as Python
+	// text in any template, for small contexts
+	Layout string `hcl:"layout,optional" choices:"qwen2.5|qwen3|smollm2|signatures"`
+	// chat template (Jinja) to use and export instead of the folder's
+	Template *artifact.File `hcl:"template,optional"`
 
-	Variables map[string]string `hcl:"variables,optional" doc:"further variables of the chat template, such as"`
-	_         struct{}          `doc:"enable_thinking; JSON booleans and numbers are such, the others strings"`
+	// further variables of the chat template, such as enable_thinking; JSON booleans and numbers are such, the others
+	// strings
+	Variables map[string]string `hcl:"variables,optional"`
 
-	Architecture *architecture  `hcl:"architecture,block" doc:"shape of a model with random weights"`
-	Corpus       []artifact.Ref `hcl:"corpus,optional" port:"dataset" doc:"data sets that train the tokenizer"`
-	CorpusSize   int            `hcl:"corpus_size,optional" unit:"trajectories" doc:"trajectories taken from the"`
-	_            struct{}       `doc:"corpus, evenly from its data sets"`
-	Vocab        int            `hcl:"vocab,optional" unit:"tokens" doc:"size of the vocabulary, special tokens"`
-	_            struct{}       `doc:"included"`
+	// shape of a model with random weights
+	Architecture *architecture `hcl:"architecture,block"`
+	// data sets that train the tokenizer
+	Corpus []artifact.Ref `hcl:"corpus,optional" port:"dataset"`
+	// trajectories taken from the corpus, evenly from its data sets
+	CorpusSize int `hcl:"corpus_size,optional" unit:"trajectories"`
+	// size of the vocabulary, special tokens included
+	Vocab int `hcl:"vocab,optional" unit:"tokens"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 type architecture struct {
-	Family   string  `hcl:"family" choices:"qwen2" doc:"decoder family"`
-	Hidden   int     `hcl:"hidden" doc:"width"`
-	Layers   int     `hcl:"layers" doc:"number of layers"`
-	Heads    int     `hcl:"heads" doc:"query heads; width / heads is the size of a head"`
-	KVHeads  int     `hcl:"kv_heads" doc:"key and value heads, each shared by heads / kv_heads query heads"`
-	MLP      int     `hcl:"mlp" doc:"inner width of the feed-forward blocks"`
-	RopeBase float64 `hcl:"rope_base" doc:"base of the rotary position embedding"`
-	Context  int     `hcl:"context" unit:"tokens" doc:"longest sequence"`
+	// decoder family
+	Family string `hcl:"family" choices:"qwen2"`
+	// width
+	Hidden int `hcl:"hidden"`
+	// number of layers
+	Layers int `hcl:"layers"`
+	// query heads; width / heads is the size of a head
+	Heads int `hcl:"heads"`
+	// key and value heads, each shared by heads / kv_heads query heads
+	KVHeads int `hcl:"kv_heads"`
+	// inner width of the feed-forward blocks
+	MLP int `hcl:"mlp"`
+	// base of the rotary position embedding
+	RopeBase float64 `hcl:"rope_base"`
+	// longest sequence
+	Context int `hcl:"context" unit:"tokens"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }

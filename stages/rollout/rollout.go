@@ -48,19 +48,26 @@ func Kind() *lang.Kind {
 }
 
 type settings struct {
-	Policy      artifact.Ref   `hcl:"policy" port:"checkpoint|endpoint" doc:"policy to sample from"`
-	Tasks       artifact.Ref   `hcl:"tasks" port:"tasks" doc:"tasks to try"`
-	Samples     int            `hcl:"samples,optional" unit:"episodes per task" doc:"episodes per task"`
-	Temperature float64        `hcl:"temperature,optional" doc:"sampling temperature"`
-	TopP        float64        `hcl:"top_p,optional" doc:"sample from the fewest tokens whose probabilities"`
-	_           struct{}       `doc:"reach this (nucleus); 1 is the whole vocabulary"`
-	Token       string         `hcl:"token,optional" choices:"checkpoint|none|high|low" doc:"reward token to"`
-	_           struct{}       `doc:"condition on"`
-	Limits      *blocks.Limits `hcl:"limits,block" doc:"bounds of an episode"`
+	// policy to sample from
+	Policy artifact.Ref `hcl:"policy" port:"checkpoint|endpoint"`
+	// tasks to try
+	Tasks artifact.Ref `hcl:"tasks" port:"tasks"`
+	// episodes per task
+	Samples int `hcl:"samples,optional" unit:"episodes per task"`
+	// sampling temperature
+	Temperature float64 `hcl:"temperature,optional"`
+	// sample from the fewest tokens whose probabilities reach this (nucleus); 1 is the whole vocabulary
+	TopP float64 `hcl:"top_p,optional"`
+	// reward token to condition on
+	Token string `hcl:"token,optional" choices:"checkpoint|none|high|low"`
+	// bounds of an episode
+	Limits *blocks.Limits `hcl:"limits,block"`
 
-	Agent *agent.Settings `hcl:"agent,block" doc:"program that plays the episodes (docs/own_tasks.md)"`
+	// program that plays the episodes (docs/own_tasks.md)
+	Agent *agent.Settings `hcl:"agent,block"`
 
-	Calls *provider.Calls `hcl:"calls,block" key:"-" doc:"bounds of the calls of an endpoint"`
+	// bounds of the calls of an endpoint
+	Calls *provider.Calls `hcl:"calls,block" key:"-"`
 
 	blocks.Arithmetic
 

@@ -51,15 +51,18 @@ func Kinds() []*lang.Kind {
 const defaultLR = 1e-5
 
 type settings struct {
-	Policy  artifact.Ref   `hcl:"policy" port:"checkpoint" doc:"checkpoint to start from"`
-	Data    []artifact.Ref `hcl:"data" port:"dataset" doc:"data sets, shuffled together"`
-	Epochs  int            `hcl:"epochs,optional" unit:"epochs" doc:"passes over the data (paper: 2 for SFT, 5 for"`
-	_       struct{}       `doc:"RCTP-FT)"`
-	Batch   int            `hcl:"batch,optional" unit:"trajectories" doc:"trajectories per update (paper: 16)"`
-	Context int            `hcl:"context,optional" unit:"tokens" doc:"maximal length; longer trajectories are"`
-	_       struct{}       `doc:"dropped and logged. With 0, one beyond the model's context is an error"`
-	LR      float64        `hcl:"lr,optional" doc:"peak learning rate (paper: 1e-5); an adapter (lora) needs a"`
-	_       struct{}       `doc:"higher one, usually 1e-4 to 5e-4"`
+	// checkpoint to start from
+	Policy artifact.Ref `hcl:"policy" port:"checkpoint"`
+	// data sets, shuffled together
+	Data []artifact.Ref `hcl:"data" port:"dataset"`
+	// passes over the data (paper: 2 for SFT, 5 for RCTP-FT)
+	Epochs int `hcl:"epochs,optional" unit:"epochs"`
+	// trajectories per update (paper: 16)
+	Batch int `hcl:"batch,optional" unit:"trajectories"`
+	// maximal length; longer trajectories are dropped and logged. With 0, one beyond the model's context is an error
+	Context int `hcl:"context,optional" unit:"tokens"`
+	// peak learning rate (paper: 1e-5); an adapter (lora) needs a higher one, usually 1e-4 to 5e-4
+	LR float64 `hcl:"lr,optional"`
 
 	train.Settings
 
@@ -72,15 +75,16 @@ type sft struct {
 
 type rctp struct {
 	settings
-	Tokens *tokens `hcl:"tokens,block" doc:"reward tokens; stored in the checkpoint"`
+	// reward tokens; stored in the checkpoint
+	Tokens *tokens `hcl:"tokens,block"`
 }
 
 type tokens struct {
-	Position string   `hcl:"position,optional" choices:"first_user|before_each_action" doc:"position of the token:"`
-	_        struct{} `doc:"end of the first user message (paper, appendix), or after the header of every reply"`
-	_        struct{} `doc:"(paper, section 3.1)"`
-	Init     string   `hcl:"init,optional" doc:"rows of untrained reward tokens: mean of all rows, or copy:TOKEN,"`
-	_        struct{} `doc:"the row of that token"`
+	// position of the token: end of the first user message (paper, appendix), or after the header of every reply
+	// (paper, section 3.1)
+	Position string `hcl:"position,optional" choices:"first_user|before_each_action"`
+	// rows of untrained reward tokens: mean of all rows, or copy:TOKEN, the row of that token
+	Init string `hcl:"init,optional"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }

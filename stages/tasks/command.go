@@ -21,9 +21,12 @@ import (
 )
 
 type timeouts struct {
-	Start time.Duration `hcl:"start,optional" doc:"of the start of a process, and of its list of tasks"`
-	Step  time.Duration `hcl:"step,optional" doc:"of the start and of each step of an episode"`
-	Score time.Duration `hcl:"score,optional" doc:"of the reward of an episode"`
+	// of the start of a process, and of its list of tasks
+	Start time.Duration `hcl:"start,optional"`
+	// of the start and of each step of an episode
+	Step time.Duration `hcl:"step,optional"`
+	// of the reward of an episode
+	Score time.Duration `hcl:"score,optional"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }

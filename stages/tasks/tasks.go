@@ -53,52 +53,63 @@ func Kind() *lang.Kind {
 }
 
 type settings struct {
-	Source  string   `hcl:"source" choices:"bfcl|drills|command|mcp" doc:"official tasks, drills over its classes,"`
-	_       struct{} `doc:"tasks of a program, or tasks for the tools of an MCP server (docs/own_tasks.md)"`
-	Version string   `hcl:"version,optional" doc:"release of the data (source bfcl)"`
-	Prompt  string   `hcl:"prompt,optional" choices:"turns|merged" doc:"turns gives the requests one after the"`
-	_       struct{} `doc:"other, as the benchmark does; merged puts all of them in the first message, which ends"`
-	_       struct{} `doc:"with the instruction to call done() when all tasks are finished, and adds the tool done,"`
-	_       struct{} `doc:"which ends the episode (the paper has both); it applies to all stages that read the tasks"`
-	Split   *split   `hcl:"split,block" doc:"how the benchmark's tasks are divided (source bfcl)"`
+	// official tasks, drills over its classes, tasks of a program, or tasks for the tools of an MCP server
+	// (docs/own_tasks.md)
+	Source string `hcl:"source" choices:"bfcl|drills|command|mcp"`
+	// release of the data (source bfcl)
+	Version string `hcl:"version,optional"`
+	// turns gives the requests one after the other, as the benchmark does; merged puts all of them in the first
+	// message, which ends with the instruction to call done() when all tasks are finished, and adds the tool done,
+	// which ends the episode (the paper has both); it applies to all stages that read the tasks
+	Prompt string `hcl:"prompt,optional" choices:"turns|merged"`
+	// how the benchmark's tasks are divided (source bfcl)
+	Split *split `hcl:"split,block"`
 
-	Take int      `hcl:"take,optional" unit:"tasks" doc:"tasks kept of each set, evenly from its categories, for a"`
-	_    struct{} `doc:"trial run; 0 keeps all (source bfcl)"`
+	// tasks kept of each set, evenly from its categories, for a trial run; 0 keeps all (source bfcl)
+	Take int `hcl:"take,optional" unit:"tasks"`
 
-	Form     string   `hcl:"form,optional" choices:"copy|single|multi" doc:"sort of drill; copy and single drills"`
-	_        struct{} `doc:"have a training set only (source drills)"`
-	Train    int      `hcl:"train,optional" unit:"drills" doc:"size of the training set (source drills); at most so"`
-	_        struct{} `doc:"many tasks (source command)"`
-	Skip     int      `hcl:"skip,optional" unit:"drills" doc:"training drills to skip, because another stage"`
-	_        struct{} `doc:"with this form and seed uses them (source drills)"`
-	Test     int      `hcl:"test,optional" unit:"drills" doc:"size of each test set: held-out pairs of intents in"`
-	_        struct{} `doc:"training wording (test) and in held-out wording (test_new), drawn by the seed from the"`
-	_        struct{} `doc:"pool (source drills, form multi); at most so many tasks, 0 for no test set (source command)"`
-	Pool     int      `hcl:"pool,optional" unit:"drills" doc:"pool of the test sets of all seeds (form multi)"`
-	PoolSeed int      `hcl:"pool_seed,optional" doc:"seed of the pool, the same for every seed (form multi)"`
+	// sort of drill; copy and single drills have a training set only (source drills)
+	Form string `hcl:"form,optional" choices:"copy|single|multi"`
+	// size of the training set (source drills); at most so many tasks (source command)
+	Train int `hcl:"train,optional" unit:"drills"`
+	// training drills to skip, because another stage with this form and seed uses them (source drills)
+	Skip int `hcl:"skip,optional" unit:"drills"`
+	// size of each test set: held-out pairs of intents in training wording (test) and in held-out wording (test_new),
+	// drawn by the seed from the pool (source drills, form multi); at most so many tasks, 0 for no test set (source
+	// command)
+	Test int `hcl:"test,optional" unit:"drills"`
+	// pool of the test sets of all seeds (form multi)
+	Pool int `hcl:"pool,optional" unit:"drills"`
+	// seed of the pool, the same for every seed (form multi)
+	PoolSeed int `hcl:"pool_seed,optional"`
 
-	Program   *artifact.File    `hcl:"program,optional" doc:"folder of the program: dir(\"shop\", [names"`
-	_         struct{}          `doc:"left out]); part of every key below; optional for a server, which starts each"`
-	_         struct{}          `doc:"episode in a copy of its own (source command or mcp)"`
-	Command   []string          `hcl:"command,optional" doc:"words that start the program, or the server"`
-	_         struct{}          `doc:"on its standard input and output, in a copy of the folder (source command or mcp)"`
-	Processes int               `hcl:"processes,optional" key:"-" doc:"processes that share the episodes, or sessions"`
-	_         struct{}          `doc:"at once (source command or mcp)"`
-	Env       map[string]string `hcl:"env,optional" doc:"further variables (source command or mcp)"`
-	Secrets   []string          `hcl:"secrets,optional" doc:"variables taken from the environment: only"`
-	_         struct{}          `doc:"their names enter the key, and the log masks their values (source command or mcp)"`
-	Timeouts  *timeouts         `hcl:"timeouts,block" doc:"limits of the program's answers (source command or mcp)"`
+	// folder of the program: dir("shop", [names left out]); part of every key below; optional for a server, which
+	// starts each episode in a copy of its own (source command or mcp)
+	Program *artifact.File `hcl:"program,optional"`
+	// words that start the program, or the server on its standard input and output, in a copy of the folder (source
+	// command or mcp)
+	Command []string `hcl:"command,optional"`
+	// processes that share the episodes, or sessions at once (source command or mcp)
+	Processes int `hcl:"processes,optional" key:"-"`
+	// further variables (source command or mcp)
+	Env map[string]string `hcl:"env,optional"`
+	// variables taken from the environment: only their names enter the key, and the log masks their values (source
+	// command or mcp)
+	Secrets []string `hcl:"secrets,optional"`
+	// limits of the program's answers (source command or mcp)
+	Timeouts *timeouts `hcl:"timeouts,block"`
 
-	File     *artifact.File    `hcl:"file,optional" doc:"tasks of the training set, a JSON object per"`
-	_        struct{}          `doc:"line with id, user and expected (source mcp)"`
-	TestFile *artifact.File    `hcl:"test_file,optional" doc:"tasks of the test set; without it there is"`
-	_        struct{}          `doc:"none (source mcp)"`
-	URL      string            `hcl:"url,optional" doc:"address of a running server, in place of command"`
-	_        struct{}          `doc:"(source mcp)"`
-	Headers  map[string]string `hcl:"headers,optional" doc:"headers of requests to url and the variables"`
-	_        struct{}          `doc:"with their values: { Authorization = \"NOTES_TOKEN\" } (source mcp)"`
-	Score    []string          `hcl:"score,optional" doc:"words of a command that scores each episode;"`
-	_        struct{}          `doc:"without it the reward is 1 if all expected calls were made (source mcp)"`
+	// tasks of the training set, a JSON object per line with id, user and expected (source mcp)
+	File *artifact.File `hcl:"file,optional"`
+	// tasks of the test set; without it there is none (source mcp)
+	TestFile *artifact.File `hcl:"test_file,optional"`
+	// address of a running server, in place of command (source mcp)
+	URL string `hcl:"url,optional"`
+	// headers of requests to url and the variables with their values: { Authorization = "NOTES_TOKEN" } (source mcp)
+	Headers map[string]string `hcl:"headers,optional"`
+	// words of a command that scores each episode; without it the reward is 1 if all expected calls were made (source
+	// mcp)
+	Score []string `hcl:"score,optional"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }
@@ -117,13 +128,15 @@ func (s *settings) setPorts() []string {
 func (s *settings) own() bool { return s.Source == "command" || s.Source == "mcp" }
 
 type split struct {
-	By    string   `hcl:"by,optional" choices:"family|paper" doc:"family: connected components of tasks that share"`
-	_     struct{} `doc:"number, initial state or ground truth; paper: single tasks, as the paper's counts imply"`
-	_     struct{} `doc:"(its test tasks have siblings in train)"`
-	Test  float64  `hcl:"test,optional" doc:"share of the task numbers in the test set (by family)"`
-	Seed  int      `hcl:"seed,optional" doc:"seed of the draw of families (by family)"`
-	Order string   `hcl:"order,optional" choices:"file|lexicographic" doc:"order of the ids before the paper's"`
-	_     struct{} `doc:"shuffle (by paper)"`
+	// family: connected components of tasks that share number, initial state or ground truth; paper: single tasks, as
+	// the paper's counts imply (its test tasks have siblings in train)
+	By string `hcl:"by,optional" choices:"family|paper"`
+	// share of the task numbers in the test set (by family)
+	Test float64 `hcl:"test,optional"`
+	// seed of the draw of families (by family)
+	Seed int `hcl:"seed,optional"`
+	// order of the ids before the paper's shuffle (by paper)
+	Order string `hcl:"order,optional" choices:"file|lexicographic"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }

@@ -12,17 +12,24 @@ import (
 
 // Settings are the block agent of a stage that samples.
 type Settings struct {
-	Program *artifact.File    `hcl:"program" doc:"folder of the program: dir(\"agent\", [names left out])"`
-	Command []string          `hcl:"command" doc:"words that start the program in a copy of the folder"`
-	Lives   string            `hcl:"lives,optional" choices:"stage|episode" doc:"stage, the default: a process plays"`
-	_       struct{}          `doc:"episodes one after another, a JSON line for each; episode: a process for each episode"`
-	Workers int               `hcl:"workers,optional" key:"-" doc:"processes at once, each with one episode; default 8"`
-	Reward  string            `hcl:"reward,optional" choices:"environment|program" doc:"environment, the default: the"`
-	_       struct{}          `doc:"verdict on the calls that the program made; program: the number that it answers with"`
-	Timeout time.Duration     `hcl:"timeout,optional" doc:"of an episode; default 5m"`
-	Env     map[string]string `hcl:"env,optional" doc:"further variables"`
-	Secrets []string          `hcl:"secrets,optional" doc:"variables taken from the environment: only their names"`
-	_       struct{}          `doc:"enter the key, and the log masks their values"`
+	// folder of the program: dir("agent", [names left out])
+	Program *artifact.File `hcl:"program"`
+	// words that start the program in a copy of the folder
+	Command []string `hcl:"command"`
+	// stage, the default: a process plays episodes one after another, a JSON line for each; episode: a process for
+	// each episode
+	Lives string `hcl:"lives,optional" choices:"stage|episode"`
+	// processes at once, each with one episode; default 8
+	Workers int `hcl:"workers,optional" key:"-"`
+	// environment, the default: the verdict on the calls that the program made; program: the number that it answers
+	// with
+	Reward string `hcl:"reward,optional" choices:"environment|program"`
+	// of an episode; default 5m
+	Timeout time.Duration `hcl:"timeout,optional"`
+	// further variables
+	Env map[string]string `hcl:"env,optional"`
+	// variables taken from the environment: only their names enter the key, and the log masks their values
+	Secrets []string `hcl:"secrets,optional"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }

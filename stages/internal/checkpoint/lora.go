@@ -17,11 +17,13 @@ const AdapterFolder = "adapter"
 // LoRA configures the training of a low-rank adapter (Hu et al. 2021) with frozen base weights. Every pass reads
 // weights with the adapter merged into them.
 type LoRA struct {
-	Rank    int      `hcl:"rank" doc:"rank r of the adapter's matrices (Hu et al. 2021, eq. 3)"`
-	Alpha   float64  `hcl:"alpha" doc:"the adapter's product is multiplied by alpha / rank (Hu et al. 2021, section"`
-	_       struct{} `doc:"4.1)"`
-	Targets []string `hcl:"targets,optional" doc:"projections of every layer with an adapter, among q_proj, k_proj,"`
-	_       struct{} `doc:"v_proj, o_proj, gate_proj, up_proj and down_proj; default: all"`
+	// rank r of the adapter's matrices (Hu et al. 2021, eq. 3)
+	Rank int `hcl:"rank"`
+	// the adapter's product is multiplied by alpha / rank (Hu et al. 2021, section 4.1)
+	Alpha float64 `hcl:"alpha"`
+	// projections of every layer with an adapter, among q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj and
+	// down_proj; default: all
+	Targets []string `hcl:"targets,optional"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }

@@ -57,8 +57,8 @@ func (e pairs) eval(r *rendering, s *scope) any {
 		if !ok {
 			return r.fail("a key of a dict that is no string is not supported")
 		}
+		r.spend(1 + len(d)*(1+weight(key)))
 		d = d.with(key, p.value.eval(r, s))
-		r.spend(1 + len(d))
 	}
 	return d
 }
@@ -76,8 +76,7 @@ func (r *rendering) attribute(of any, name string) any {
 		return v
 	}
 	if d, ok := of.(Dict); ok {
-		r.spend(len(d))
-		if v, ok := d.find(name); ok {
+		if v, ok := r.find(d, name); ok {
 			return v
 		}
 	}
@@ -89,7 +88,7 @@ type item struct{ of, at expr }
 func (e item) eval(r *rendering, s *scope) any { return r.item(e.of.eval(r, s), e.at.eval(r, s)) }
 
 func (r *rendering) item(of, at any) any {
-	r.spend(1)
+	r.spend(1 + weight(at))
 	switch of := of.(type) {
 	case undefined:
 		return r.fail("%s has no item", typeName(of))
@@ -115,8 +114,7 @@ func (r *rendering) item(of, at any) any {
 		return undefined{"item"}
 	}
 	if d, ok := of.(Dict); ok {
-		r.spend(len(d))
-		if v, ok := d.find(key.s); ok {
+		if v, ok := r.find(d, key.s); ok {
 			return v
 		}
 	}
@@ -283,7 +281,7 @@ type applied struct {
 
 func (e applied) eval(r *rendering, s *scope) any {
 	v, a := e.value.eval(r, s), e.arguments.eval(r, s)
-	if !r.spend(1) {
+	if !r.spend(1 + weight(v)) {
 		return undefined{}
 	}
 	return e.apply(r, v, a)
@@ -382,7 +380,7 @@ func (r *rendering) equal(a, b any, depth int) bool {
 	if depth > maxDepth {
 		r.stop(errDeep)
 	}
-	if !r.spend(1) {
+	if !r.spend(1 + weight(a) + weight(b)) {
 		return false
 	}
 	switch a := a.(type) {
@@ -406,7 +404,6 @@ func (r *rendering) equal(a, b any, depth int) bool {
 		return false
 	case Text:
 		b, ok := b.(Text)
-		r.spend(len(a.s) / stepText)
 		return ok && a.s == b.s
 	case List:
 		b, ok := b.(List)
@@ -420,8 +417,7 @@ func (r *rendering) equal(a, b any, depth int) bool {
 			return false
 		}
 		for _, m := range a {
-			r.spend(len(b))
-			if v, ok := b.find(m.Key.s); !ok || !r.equal(m.Value, v, depth+1) {
+			if v, ok := r.find(b, m.Key.s); !ok || !r.equal(m.Value, v, depth+1) {
 				return false
 			}
 		}
@@ -451,9 +447,9 @@ func (r *rendering) equalLists(a, b []any, depth int) bool {
 
 // order compares integers or strings.
 func (r *rendering) order(a, b any) int {
+	r.spend(weight(a) + weight(b))
 	x, isText := a.(Text)
 	if y, ok := b.(Text); ok && isText {
-		r.spend(len(x.s) / stepText)
 		return strings.Compare(x.s, y.s)
 	}
 	n, okA := whole(a)
@@ -476,8 +472,7 @@ func (r *rendering) in(a, b any) bool {
 	case Dict:
 		switch x := a.(type) {
 		case Text:
-			r.spend(len(b))
-			_, ok := b.find(x.s)
+			_, ok := r.find(b, x.s)
 			return ok
 		case List, Dict:
 			r.fail("%s is no key", typeName(a))

@@ -239,6 +239,40 @@ func TestLongTextsAreRefusedBeforeTheyBecomeLists(t *testing.T) {
 	}
 }
 
+// Each operation of these reads or copies a megabyte. Without its steps, a template took hours.
+func TestWorkOnLongTextsIsCounted(t *testing.T) {
+	must.Long(t)
+	long := func(s string) any { return jinja.Own(strings.Repeat(s, 1<<20)) }
+	number := func() any { return json.Number(strings.Repeat("9", 1<<20)) }
+	many := slices.Repeat(jinja.List{true}, 99999)
+	vars := map[string]any{"many": many, "x": long("a"), "y": long("a"), "spaces": long(" "), "n": number(),
+		"few": jinja.Own(strings.Repeat("a", 2000)), "set": jinja.Own(strings.Repeat("b", 2000) + "a"),
+		"d": jinja.Dict{{Key: long("a").(jinja.Text), Value: int64(1)}}}
+	for _, e := range []string{"x.startswith(y)", "x.endswith(y)", "spaces.strip()", "spaces | trim",
+		"few.strip(set)", "spaces.split('b')", "d[y]", "d.get(y)", "y in d", "{x: 1, y: 2} is mapping", "x == y", "x <= y",
+		"[y] | reject('equalto', x) | list", "[spaces] | map(attribute='strip') | list",
+		"[x] | selectattr('startswith') | list",
+		"[1] | map(attribute=x) | list"} {
+		_, err := render("{% for k in many %}{% if "+e+" %}{% endif %}{% endfor %}", vars)
+		must.Match(t, err, "more than 10000000 steps", e)
+	}
+	_, err := render("{{ "+strings.Repeat("n", 300)+" }}", nil)
+	must.Match(t, err, "has 300 bytes; at most 256", "a long name")
+	_, err = render("{{ "+strings.Repeat("'a'", 6000)+" }}", nil)
+	must.Match(t, err, "more than 5000 operators", "literals in a row")
+	_, err = render("{{ raise_exception(x) }}", vars)
+	if len(err.Error()) > 2000 {
+		t.Errorf("the error has %d bytes, want at most 2000", len(err.Error()))
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err = render("{% set l = ["+strings.Repeat("n | string, ", 500)+"] %}", vars)
+	must.Match(t, err, "more than 10000000 steps", "texts of a long integer")
+	if runtime.ReadMemStats(&after); after.TotalAlloc-before.TotalAlloc > 8<<20 {
+		t.Errorf("500 texts of one number allocate %d bytes", after.TotalAlloc-before.TotalAlloc)
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		"{% for a, b in x if a %}{{ loop.index }}{% else %}{% endfor %}",

@@ -8,6 +8,9 @@ import (
 	"unicode/utf8"
 )
 
+// maxName bounds the bytes of a name, which each use reads.
+const maxName = 256
+
 type kind int
 
 const (
@@ -198,6 +201,9 @@ func (l *lexer) tag(block bool) error {
 			for l.at+n < len(l.source) && (l.source[l.at+n] == '_' || letter(l.source[l.at+n]) || digit(l.source[l.at+n])) {
 				n++
 			}
+			if n > maxName {
+				return mistake(l.line, "the name %.40s… has %d bytes; at most %d are supported", l.source[l.at:], n, maxName)
+			}
 			l.add(name, l.skip(n))
 		case c == '\'' || c == '"':
 			if err := l.literal(c); err != nil {
@@ -242,7 +248,7 @@ func (l *lexer) number() error {
 		end = l.source[l.at+n]
 	}
 	if end == '.' || end == '_' || letter(end) || l.has("0") && n > 1 || n > 18 {
-		return mistake(l.line, "the number %s%c is not supported: write at most 18 digits", l.source[l.at:l.at+n], end)
+		return mistake(l.line, "the number %.40s%c is not supported: write at most 18 digits", l.source[l.at:l.at+n], end)
 	}
 	l.add(integer, l.skip(n))
 	return nil

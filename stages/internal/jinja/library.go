@@ -25,7 +25,7 @@ func newNamespace(r *rendering, a args) any {
 }
 
 func raise(r *rendering, a args) any {
-	return r.fail("the template refuses: %s", r.str(a.bind(r, "raise_exception", 1, "message")[0]).s)
+	return r.fail("the template refuses: %.1000s", r.str(a.bind(r, "raise_exception", 1, "message")[0]).s)
 }
 
 // now returns the date of the Llama models' examples.
@@ -33,7 +33,7 @@ func now(r *rendering, a args) any {
 	f := r.textOf("strftime_now", a.bind(r, "strftime_now", 1, "format")[0]).s
 	date := strings.NewReplacer("%d", "26", "%m", "07", "%Y", "2024", "%b", "Jul", "%B", "July", "%A", "Friday").Replace(f)
 	if strings.Contains(date, "%") {
-		return r.fail("strftime_now(%q) is not supported; known are %%d %%m %%Y %%b %%B %%A", f)
+		return r.fail("strftime_now(%.80q) is not supported; known are %%d %%m %%Y %%b %%B %%A", f)
 	}
 	return r.made(Own(date))
 }
@@ -50,7 +50,7 @@ func (r *rendering) method(of any, name string) (v any, ok bool) {
 	}
 	if strings.HasPrefix(name, "_") {
 		if d, is := of.(Dict); is {
-			if _, ok := d.find(name); ok {
+			if _, ok := r.find(d, name); ok {
 				return nil, false
 			}
 		}
@@ -61,6 +61,7 @@ func (r *rendering) method(of any, name string) (v any, ok bool) {
 		return of.attribute(r, name)
 	case Text:
 		if f := methodOfText(of, name); f != nil {
+			r.spend(weight(of))
 			return function{f}, true
 		}
 	case Dict:
@@ -104,8 +105,7 @@ func methodOfDict(d Dict, name string) func(*rendering, args) any {
 	case "get":
 		return func(r *rendering, a args) any {
 			v := a.bind(r, "get", 1, "/key", "/default")
-			r.spend(len(d))
-			if x, found := d.find(r.textOf("get", v[0]).s); found {
+			if x, found := r.find(d, r.textOf("get", v[0]).s); found {
 				return x
 			}
 			if v[1] == (absent{}) {
@@ -149,6 +149,7 @@ func (r *rendering) trim(t Text, chars any, left, right bool) any {
 	in := Space
 	if chars != nil && chars != (absent{}) {
 		set := r.textOf("strip", chars).s
+		r.spend(weight(t) * weight(chars))
 		in = func(c rune) bool { return strings.ContainsRune(set, c) }
 	}
 	from, to := 0, len(t.s)
@@ -219,7 +220,10 @@ func methodOfText(t Text, name string) func(*rendering, args) any {
 		return func(r *rendering, a args) any { return r.trim(t, a.bind(r, name, 0, "/chars")[0], left, right) }
 	}
 	affix := func(has func(s, x string) bool) func(*rendering, args) any {
-		return func(r *rendering, a args) any { return has(t.s, r.textOf(name, a.bind(r, name, 1, "/affix")[0]).s) }
+		return func(r *rendering, a args) any {
+			x := r.textOf(name, a.bind(r, name, 1, "/affix")[0])
+			return r.spend(weight(x)) && has(t.s, x.s)
+		}
 	}
 	switch name {
 	case "strip":
@@ -438,6 +442,7 @@ func tojson(r *rendering, v any, a args) any {
 
 // attributeOf returns a function for the value of an attribute such as "function.name".
 func (r *rendering) attributeOf(name any) func(v any) any {
+	r.spend(weight(name))
 	path := strings.Split(r.textOf("an attribute", name).s, ".")
 	return func(v any) any {
 		for _, part := range path {
@@ -457,7 +462,7 @@ func mapped(r *rendering, v any, a args) any {
 		return out
 	}
 	for _, item := range r.list(v) {
-		if out.items = append(out.items, get(item)); !r.spend(1) {
+		if out.items = append(out.items, get(item)); !r.spend(1 + weight(item)) {
 			break
 		}
 	}
@@ -489,10 +494,11 @@ func chosen(keep, byAttribute bool) func(*rendering, any, args) any {
 			return r.fail("select has no argument %s", a.names[0])
 		}
 		for _, item := range r.list(v) {
-			if truth(test(r, get(item), a)) == keep {
+			v := get(item)
+			if truth(test(r, v, a)) == keep {
 				out.items = append(out.items, item)
 			}
-			if !r.spend(1) {
+			if !r.spend(1 + weight(v)) {
 				break
 			}
 		}

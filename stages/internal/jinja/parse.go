@@ -379,6 +379,7 @@ func (p *parser) primary() expr {
 	case l.kind == text:
 		s := l.text
 		for p.peek().kind == text {
+			p.term()
 			s += p.next().text
 		}
 		return constant{Own(s)}

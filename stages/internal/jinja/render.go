@@ -56,6 +56,25 @@ func (r *rendering) spend(n int) bool {
 	return r.err == nil
 }
 
+// weight returns the steps of reading a text, or the digits of a large integer, beside the step of the operation.
+func weight(v any) int {
+	switch v := v.(type) {
+	case Text:
+		return len(v.s) / stepText
+	case json.Number:
+		return len(v)
+	}
+	return 0
+}
+
+// find returns the value of a key. Each comparison may read the whole key.
+func (r *rendering) find(d Dict, key string) (any, bool) {
+	if !r.spend(len(d) * (1 + len(key)/stepText)) {
+		return nil, false
+	}
+	return d.find(key)
+}
+
 // made counts a new text.
 func (r *rendering) made(t Text) Text {
 	if len(t.s) > maxText {
@@ -303,7 +322,9 @@ func (r *rendering) str(v any) Text {
 		return Own("False")
 	case float64:
 		return Own(pyFloat(v))
-	case int64, json.Number:
+	case json.Number:
+		return Own(string(v))
+	case int64:
 		return Own(fmt.Sprint(v))
 	}
 	r.fail("the text of %s is not supported, because it is Python's; use tojson or join", typeName(v))

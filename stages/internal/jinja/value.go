@@ -310,7 +310,7 @@ func typeName(v any) string {
 	case *stream:
 		return "a generator"
 	case undefined:
-		return fmt.Sprintf("the undefined value %q", v.name)
+		return fmt.Sprintf("the undefined value %.80q", v.name)
 	case *namespace:
 		return "a namespace"
 	case *loop:

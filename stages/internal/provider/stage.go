@@ -22,11 +22,14 @@ import (
 
 // Calls bound the calls of a stage that samples from an endpoint. They are in no key.
 type Calls struct {
-	Budget   float64       `hcl:"budget,optional" unit:"dollars" doc:"the stage makes no further call once its"`
-	_        struct{}      `doc:"calls have cost this much; required unless the price is 0"`
-	Parallel int           `hcl:"parallel,optional" unit:"episodes" doc:"episodes at once"`
-	Attempts int           `hcl:"attempts,optional" doc:"attempts of a call"`
-	Timeout  time.Duration `hcl:"timeout,optional" doc:"time limit of an attempt"`
+	// the stage makes no further call once its calls have cost this much; required unless the price is 0
+	Budget float64 `hcl:"budget,optional" unit:"dollars"`
+	// episodes at once
+	Parallel int `hcl:"parallel,optional" unit:"episodes"`
+	// attempts of a call
+	Attempts int `hcl:"attempts,optional"`
+	// time limit of an attempt
+	Timeout time.Duration `hcl:"timeout,optional"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }

@@ -93,6 +93,9 @@ func (s *Server) readPrompts(raw json.RawMessage, reward string) (prompts [][]in
 	default:
 		return nil, nil, bad("prompt", "", "prompt is a text, a list of ids, or a list of texts or of lists of ids")
 	}
+	if n, most := max(len(some), len(lists)), s.Batcher.Slots()+s.Queue; n == 0 || n > most {
+		return nil, nil, bad("prompt", "", "a request has between 1 and %d prompts; got %d", most, n)
+	}
 	if len(lists) == 0 {
 		for _, text := range some {
 			text = s.Layout.Insert(text, reward)
@@ -101,9 +104,6 @@ func (s *Server) readPrompts(raw json.RawMessage, reward string) (prompts [][]in
 	}
 	for _, ids := range lists {
 		prompts, texts = append(prompts, ids), append(texts, "")
-	}
-	if most := s.Batcher.Slots() + s.Queue; len(prompts) == 0 || len(prompts) > most {
-		return nil, nil, bad("prompt", "", "a request has between 1 and %d prompts; got %d", most, len(prompts))
 	}
 	for _, ids := range prompts {
 		if len(ids) == 0 {

@@ -13,11 +13,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"rcgrpo/internal/must"
+	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/rl"
 )
 
@@ -186,4 +189,67 @@ func TestLogIsReadableAtAnyTimeAndOneRowHarmsNoOther(t *testing.T) {
 		}
 		must.Match(t, l.Close(), "served_1 is not in the log", "the lost row")
 	})
+}
+
+// counted counts the requests that become prompts at once.
+type counted struct {
+	chat.Talk
+	now, most atomic.Int64
+}
+
+func (c *counted) Header(reward string) []int32 {
+	n := c.now.Add(1)
+	for most := c.most.Load(); n > most && !c.most.CompareAndSwap(most, n); most = c.most.Load() {
+	}
+	time.Sleep(20 * time.Millisecond) // for the others to come
+	c.now.Add(-1)
+	return c.Talk.Header(reward)
+}
+
+// Forty requests of 8 MiB took 11 GB when all became prompts at once.
+func TestFewRequestsBecomePromptsAtOnce(t *testing.T) {
+	talk := &counted{}
+	l := newLab(t, "qwen", 4, nil, func(c *Config) { talk.Talk, c.Layout = c.Layout, talk })
+	var clients sync.WaitGroup
+	for range 8 * mostPrompts {
+		clients.Go(func() {
+			status, text, _ := l.post("/v1/chat/completions", `{"model": "tiny", "max_tokens": 1, "messages": [{"role": "user",
+				"content": "Hi"}]}`)
+			if status != 200 {
+				t.Errorf("got %d %s", status, text)
+			}
+		})
+	}
+	clients.Wait()
+	if got := talk.most.Load(); got > mostPrompts {
+		t.Errorf("%d requests became prompts at once, want at most %d", got, mostPrompts)
+	}
+}
+
+func TestRequestsWhoseBodiesAreReadCountAsReplies(t *testing.T) {
+	l := newLab(t, "qwen", 2, nil, func(c *Config) { c.Queue = 0 })
+	const body = `{"model": "tiny", "prompt": "in", "max_tokens": 1}`
+	var slow []net.Conn
+	for i := range 2 {
+		conn := must.Get(net.Dial("tcp", l.Addr))(t)
+		defer conn.Close()
+		slow = append(slow, conn)
+		fmt.Fprintf(conn, "POST /v1/completions HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n"+
+			"Connection: close\r\nContent-Length: %d\r\n\r\n%s", l.Addr, len(body), body[:5])
+		for l.requests.Load() <= int64(i) {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	if status, text, _ := l.post("/v1/completions", body); status != 429 || !strings.Contains(text, "queue_full") {
+		t.Errorf("a third one: got %d %s, want 429", status, text)
+	}
+	for _, conn := range slow {
+		must.Get(io.WriteString(conn, body[5:]))(t)
+		if reply := must.Get(io.ReadAll(conn))(t); !strings.Contains(string(reply), "200 OK") {
+			t.Errorf("got %.200s, want 200", reply)
+		}
+	}
+	if status, _, _ := l.post("/v1/completions", body); status != 200 {
+		t.Errorf("afterwards: got %d, want 200", status)
+	}
 }

@@ -34,6 +34,7 @@ var rewardSettings = []string{"high", "low", "none"}
 // request is a request with the settings that both endpoints share.
 type request struct {
 	ctx     context.Context
+	encoded func()                     // lets the next request become a prompt
 	fields  map[string]json.RawMessage // not read yet
 	model   string
 	reward  string // reward token
@@ -65,8 +66,8 @@ var ignoredFields = map[string]string{
 	"spaces_between_special_tokens": "true", "modalities": `["text"]`, "use_beam_search": "false",
 }
 
-// read reads the body of a request and its common settings. The handler reads its own fields, then calls done.
-func (s *Server) read(w http.ResponseWriter, r *http.Request) (*request, error) {
+// receive reads the body of a request.
+func (s *Server) receive(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		return nil, bad("", "", "the header Content-Type must be application/json")
 	}
@@ -82,32 +83,37 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (*request, error) 
 	if err != nil {
 		return nil, bad("", "", "the request could not be read: %v", err)
 	}
-	q := &request{header: w.Header(), temperature: 1, topP: 1, choices: 1, skipSpecial: true}
+	return body, nil
+}
+
+// read reads the common settings of a request from its body. The handler reads its own fields, then calls done.
+func (q *request) read(s *Server, body []byte) error {
+	q.temperature, q.topP, q.choices, q.skipSpecial = 1, 1, 1, true
 	if nesting.JSON(body) > maxDepth {
-		return nil, bad("", "", "the JSON of the request is nested deeper than %d", maxDepth)
+		return bad("", "", "the JSON of the request is nested deeper than %d", maxDepth)
 	}
 	if err := json.Unmarshal(body, &q.fields); err != nil || q.fields == nil {
-		return nil, bad("", "", "the request must be a JSON object")
+		return bad("", "", "the request must be a JSON object")
 	}
 	if err := q.take(field{"model", &q.model}); err != nil {
-		return nil, err
+		return err
 	}
 	setting, given, err := s.named(q.model)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	given = given || q.has("reward_token")
 	if err := q.take(field{"reward_token", &setting}); err != nil {
-		return nil, err
+		return err
 	}
 	if err := q.chooseReward(s, setting, given); err != nil {
-		return nil, err
+		return err
 	}
 	asksTemperature, asksTopP := q.has("temperature"), q.has("top_p") // reading them removes them
 	if err := q.common(); err != nil {
-		return nil, err
+		return err
 	}
-	return q, q.fix(s, asksTemperature, asksTopP)
+	return q.fix(s, asksTemperature, asksTopP)
 }
 
 // fix replaces the settings of a request by those of the episode that the client plays.

@@ -18,6 +18,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -73,14 +74,19 @@ type Server struct {
 	Config
 	mux      *http.ServeMux
 	started  time.Time
-	replies  atomic.Int64 // in a slot or waiting for one
+	requests atomic.Int64  // whose body is read, or that are answered
+	prompts  chan struct{} // holds an item per request that becomes a prompt now
+	replies  atomic.Int64  // in a slot or waiting for one
 	draining atomic.Bool
 	memory   chat.Memory
 }
 
+// mostPrompts is the number of requests that become prompts at once. Each may take 35 times its bytes of memory then.
+const mostPrompts = 4
+
 // New returns a server.
 func New(c Config) *Server {
-	s := &Server{Config: c, mux: http.NewServeMux(), started: time.Now()}
+	s := &Server{Config: c, mux: http.NewServeMux(), started: time.Now(), prompts: make(chan struct{}, mostPrompts)}
 	s.mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 	})
@@ -194,16 +200,23 @@ func (s *Server) post(handle func(w http.ResponseWriter, r *request) error) http
 			err = &apiError{status: http.StatusServiceUnavailable, Type: "server_error", Code: "draining",
 				Message: "the server is shutting down"}
 		}
+		var body []byte
 		var read *request
+		if err == nil { // a request has one reply at least
+			defer s.requests.Add(-1)
+			if s.requests.Add(1) > int64(s.Batcher.Slots()+s.Queue) {
+				err = s.full()
+			}
+		}
 		if err == nil { // the body of an unauthorised client has the shorter limit of the connection
 			_ = control.SetReadDeadline(time.Now().Add(s.Timeout))
 			_ = control.SetWriteDeadline(time.Now().Add(s.Timeout + time.Minute))
-			read, err = s.read(w, r)
+			body, err = s.receive(w, r)
 		}
 		if err == nil {
 			_ = control.SetReadDeadline(time.Time{}) // the body is read; an expired deadline would cancel the request
-			read.ctx = ctx
-			err = handle(w, read)
+			read = &request{ctx: ctx, header: w.Header()}
+			err = s.answer(w, read, body, handle)
 		}
 		if err == nil || read != nil && r.Context().Err() != nil { // the client has left
 			return
@@ -219,6 +232,21 @@ func (s *Server) post(handle func(w http.ResponseWriter, r *request) error) http
 		}
 		writeError(w, err)
 	}
+}
+
+// answer reads the body of a request and answers it, after the requests that become prompts before it.
+func (s *Server) answer(w http.ResponseWriter, q *request, body []byte, handle func(http.ResponseWriter, *request) error) error {
+	select {
+	case s.prompts <- struct{}{}:
+	case <-q.ctx.Done():
+		return q.ctx.Err()
+	}
+	q.encoded = sync.OnceFunc(func() { <-s.prompts })
+	defer q.encoded()
+	if err := q.read(s, body); err != nil {
+		return err
+	}
+	return handle(w, q)
 }
 
 // authorised compares the key of a request in constant time.
@@ -242,10 +270,14 @@ func (s *Server) reserve(n int) (release func(), err error) {
 	}
 	if s.replies.Add(int64(n)) > int64(s.Batcher.Slots()+s.Queue) {
 		s.replies.Add(int64(-n))
-		return nil, &apiError{status: http.StatusTooManyRequests, Type: "rate_limit_error", Code: "queue_full",
-			Message: fmt.Sprintf("%d replies are sampled at once and %d may wait; try again later", s.Batcher.Slots(), s.Queue)}
+		return nil, s.full()
 	}
 	return func() { s.replies.Add(int64(-n)) }, nil
+}
+
+func (s *Server) full() error {
+	return &apiError{status: http.StatusTooManyRequests, Type: "rate_limit_error", Code: "queue_full",
+		Message: fmt.Sprintf("%d replies are sampled at once and %d may wait; try again later", s.Batcher.Slots(), s.Queue)}
 }
 
 // apiError is an error in the form of OpenAI's API.

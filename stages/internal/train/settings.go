@@ -13,14 +13,18 @@ import (
 
 // Settings are the settings of every stage that trains. A kind embeds them.
 type Settings struct {
-	Schedule  *blocks.Schedule  `hcl:"schedule,block" doc:"learning rate over the updates"`
-	Optimizer *blocks.Optimizer `hcl:"optimizer,block" doc:"AdamW and gradient clipping"`
+	// learning rate over the updates
+	Schedule *blocks.Schedule `hcl:"schedule,block"`
+	// AdamW and gradient clipping
+	Optimizer *blocks.Optimizer `hcl:"optimizer,block"`
 
 	blocks.Split
 	blocks.Arithmetic
 
-	LoRA        *checkpoint.LoRA    `hcl:"lora,block" doc:"trains a low-rank adapter instead of all weights"`
-	Checkpoints *blocks.Checkpoints `hcl:"checkpoints,block" key:"-" doc:"how often the stage saves its state"`
+	// trains a low-rank adapter instead of all weights
+	LoRA *checkpoint.LoRA `hcl:"lora,block"`
+	// how often the stage saves its state
+	Checkpoints *blocks.Checkpoints `hcl:"checkpoints,block" key:"-"`
 }
 
 // Defaults returns the settings of both frameworks that the paper names, with a schedule and a weight decay.

@@ -4,10 +4,11 @@ import "github.com/hashicorp/hcl/v2"
 
 // Checkpoints configures how often a training saves its state. It affects no result and no key.
 type Checkpoints struct {
-	Minutes float64  `hcl:"minutes,optional" unit:"minutes" doc:"time between two checkpoints in the scratch folder,"`
-	_       struct{} `doc:"from which a killed stage resumes; at least 20 times what the last one took. 0 saves one"`
-	_       struct{} `doc:"after every update"`
-	Keep    int      `hcl:"keep,optional" doc:"number of checkpoints kept while the stage runs"`
+	// time between two checkpoints in the scratch folder, from which a killed stage resumes; at least 20 times what
+	// the last one took. 0 saves one after every update
+	Minutes float64 `hcl:"minutes,optional" unit:"minutes"`
+	// number of checkpoints kept while the stage runs
+	Keep int `hcl:"keep,optional"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }

@@ -10,11 +10,13 @@ import (
 // Limits bound an episode. An episode that reaches a limit ends as data: the trajectory keeps everything so far,
 // and Stop names the limit.
 type Limits struct {
-	Steps   int      `hcl:"steps,optional" unit:"steps per turn" doc:"maximal replies with calls in one turn (the"`
-	_       struct{} `doc:"benchmark: 20); a merged task, which is one turn, may have twice as many"`
-	Reply   int      `hcl:"reply,optional" unit:"tokens" doc:"maximal length of a reply (not given in the paper)"`
-	Context int      `hcl:"context,optional" unit:"tokens" doc:"maximal length of an episode (not given in the"`
-	_       struct{} `doc:"paper)"`
+	// maximal replies with calls in one turn (the benchmark: 20); a merged task, which is one turn, may have twice as
+	// many
+	Steps int `hcl:"steps,optional" unit:"steps per turn"`
+	// maximal length of a reply (not given in the paper)
+	Reply int `hcl:"reply,optional" unit:"tokens"`
+	// maximal length of an episode (not given in the paper)
+	Context int `hcl:"context,optional" unit:"tokens"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }

@@ -9,13 +9,14 @@ import (
 
 // Schedule is the course of the learning rate over the updates of a stage.
 type Schedule struct {
-	Shape  string   `hcl:"shape,optional" choices:"constant|linear|cosine" doc:"rate after the warm-up: constant, or"`
-	_      struct{} `doc:"a linear or half-cosine decay to its final share (as in transformers; not given in the"`
-	_      struct{} `doc:"paper)"`
-	Warmup float64  `hcl:"warmup,optional" doc:"linear warm-up from 0: a number of updates, or below 1 a share of"`
-	_      struct{} `doc:"all updates; then the first update has rate 0, as in transformers"`
-	Final  float64  `hcl:"final,optional" doc:"share of the rate at the last update (linear, cosine;"`
-	_      struct{} `doc:"cosine_with_min_lr of transformers)"`
+	// rate after the warm-up: constant, or a linear or half-cosine decay to its final share (as in transformers; not
+	// given in the paper)
+	Shape string `hcl:"shape,optional" choices:"constant|linear|cosine"`
+	// linear warm-up from 0: a number of updates, or below 1 a share of all updates; then the first update has rate
+	// 0, as in transformers
+	Warmup float64 `hcl:"warmup,optional"`
+	// share of the rate at the last update (linear, cosine; cosine_with_min_lr of transformers)
+	Final float64 `hcl:"final,optional"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }
@@ -65,16 +66,17 @@ func (s *Schedule) WhyNotResumed() string {
 
 // Optimizer configures AdamW (Loshchilov and Hutter 2019) and gradient clipping.
 type Optimizer struct {
-	Beta2       float64  `hcl:"beta2,optional" doc:"decay of the second moment (AdamW; OpenRLHF: 0.95); that of the"`
-	_           struct{} `doc:"first is 0.9"`
-	Eps         float64  `hcl:"eps,optional" doc:"added to the root of the second moment (AdamW)"`
-	WeightDecay float64  `hcl:"weight_decay,optional" doc:"decoupled decay: each update first multiplies weights by"`
-	_           struct{} `doc:"1 - lr * weight_decay (AdamW; verl: 0.01)"`
-	ClipNorm    float64  `hcl:"clip_norm,optional" doc:"limit of the global gradient norm (verl, TRL, OpenRLHF: 1);"`
-	_           struct{} `doc:"0 switches clipping off"`
-	Host        string   `hcl:"host,optional" key:"-" choices:"none|moments|all" doc:"what a GPU's optimizer stores in"`
-	_           struct{} `doc:"the host's memory: nothing, the two moments, or also the float32 weights beside bf16. A"`
-	_           struct{} `doc:"step copies it to the device piece by piece; results are identical"`
+	// decay of the second moment (AdamW; OpenRLHF: 0.95); that of the first is 0.9
+	Beta2 float64 `hcl:"beta2,optional"`
+	// added to the root of the second moment (AdamW)
+	Eps float64 `hcl:"eps,optional"`
+	// decoupled decay: each update first multiplies weights by 1 - lr * weight_decay (AdamW; verl: 0.01)
+	WeightDecay float64 `hcl:"weight_decay,optional"`
+	// limit of the global gradient norm (verl, TRL, OpenRLHF: 1); 0 switches clipping off
+	ClipNorm float64 `hcl:"clip_norm,optional"`
+	// what a GPU's optimizer stores in the host's memory: nothing, the two moments, or also the float32 weights
+	// beside bf16. A step copies it to the device piece by piece; results are identical
+	Host string `hcl:"host,optional" key:"-" choices:"none|moments|all"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }

@@ -5,25 +5,25 @@ import "github.com/hashicorp/hcl/v2"
 // Split configures the passes of a batch through the model: micro-batches whose gradients add up, so memory
 // limits the micro-batch and not the batch. Every split gives the same sum up to rounding, about 1e-6 relative.
 type Split struct {
-	MicroBatch    int      `hcl:"micro_batch,optional" unit:"tokens" doc:"tokens of one forward and backward pass; a"`
-	_             struct{} `doc:"prefix that trajectories share counts once. The gradients of the passes add up to that"`
-	_             struct{} `doc:"of the batch, equal to 1e-6 for every split. A longer trajectory has its own pass"`
-	GradientParts int      `hcl:"gradient_parts,optional" doc:"number of partial gradients of an update,"`
-	_             struct{} `doc:"each of whole groups or trajectories with about equal rows, summed in order. Every"`
-	_             struct{} `doc:"number gives the same sum up to rounding"`
-	Recompute     bool     `hcl:"recompute,optional" key:"-" doc:"a forward pass stores only each layer's input, and"`
-	_             struct{} `doc:"the backward pass recomputes the rest: about a third more work for a fraction of the"`
-	_             struct{} `doc:"memory of activations, with identical results on the CPU"`
+	// tokens of one forward and backward pass; a prefix that trajectories share counts once. The gradients of the
+	// passes add up to that of the batch, equal to 1e-6 for every split. A longer trajectory has its own pass
+	MicroBatch int `hcl:"micro_batch,optional" unit:"tokens"`
+	// number of partial gradients of an update, each of whole groups or trajectories with about equal rows, summed in
+	// order. Every number gives the same sum up to rounding
+	GradientParts int `hcl:"gradient_parts,optional"`
+	// a forward pass stores only each layer's input, and the backward pass recomputes the rest: about a third more
+	// work for a fraction of the memory of activations, with identical results on the CPU
+	Recompute bool `hcl:"recompute,optional" key:"-"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 // Arithmetic is the precision in which a stage computes with a policy.
 type Arithmetic struct {
-	Precision string   `hcl:"precision,optional" choices:"float32|bf16" doc:"precision of matrix products and"`
-	_         struct{} `doc:"attention; with bf16 the trained weights, their gradients and moments, norms, logprobs,"`
-	_         struct{} `doc:"entropies, divergences and the checkpoint stay in float32. Equal seeds give identical"`
-	_         struct{} `doc:"results in float32 on the CPU; in bf16 and on GPUs they are equal up to rounding"`
+	// precision of matrix products and attention; with bf16 the trained weights, their gradients and moments, norms,
+	// logprobs, entropies, divergences and the checkpoint stay in float32. Equal seeds give identical results in
+	// float32 on the CPU; in bf16 and on GPUs they are equal up to rounding
+	Precision string `hcl:"precision,optional" choices:"float32|bf16"`
 }
 
 // DefaultArithmetic returns float32.

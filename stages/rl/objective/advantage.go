@@ -13,14 +13,16 @@ import (
 // Advantage configures how rewards become advantages. The paper (eq. 6): reward minus the mean of the group,
 // divided by its population standard deviation plus eps. Profiles lists the conventions of other trainers.
 type Advantage struct {
-	Scale string   `hcl:"scale,optional" choices:"group_std|none" doc:"divisor: standard deviation of the group (paper,"`
-	_     struct{} `doc:"eq. 6), or none (Dr. GRPO)"`
-	DDOF  int      `hcl:"ddof,optional" doc:"0: population deviation (paper, eq. 6), 1: sample (verl, TRL)"`
-	Eps   float64  `hcl:"eps,optional" doc:"added to the standard deviation, after the root (paper, eq. 6,"`
-	_     struct{} `doc:"without a value; verl 1e-6, TRL 1e-4, OpenRLHF 1e-9)"`
-	Lone  string   `hcl:"lone,optional" choices:"formula|reward|zero" doc:"advantage in a group with one reward:"`
-	_     struct{} `doc:"by the formula (none if that is NaN), the reward as if mean 0 and deviation 1 (verl;"`
-	_     struct{} `doc:"needed for group = 1), or 0 (NeMo-RL)"`
+	// divisor: standard deviation of the group (paper, eq. 6), or none (Dr. GRPO)
+	Scale string `hcl:"scale,optional" choices:"group_std|none"`
+	// 0: population deviation (paper, eq. 6), 1: sample (verl, TRL)
+	DDOF int `hcl:"ddof,optional"`
+	// added to the standard deviation, after the root (paper, eq. 6, without a value; verl 1e-6, TRL 1e-4, OpenRLHF
+	// 1e-9)
+	Eps float64 `hcl:"eps,optional"`
+	// advantage in a group with one reward: by the formula (none if that is NaN), the reward as if mean 0 and
+	// deviation 1 (verl; needed for group = 1), or 0 (NeMo-RL)
+	Lone string `hcl:"lone,optional" choices:"formula|reward|zero"`
 
 	// Baseline "token" subtracts from each reward the mean of the group's rollouts with the same reward token, in place
 	// of the mean of the group. rc-grpo sets it (tokens.baseline); plain GRPO has no tokens.

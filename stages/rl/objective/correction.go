@@ -17,13 +17,13 @@ import (
 // where the sum is over the trajectory. KL term and entropy bonus have no weight, and the divisors of the loss stay.
 // TRL does not bound the logarithms of its truncated modes, which changes weights by at most 2e-9.
 type SamplerCorrection struct {
-	Mode string   `hcl:"mode,optional" choices:"off|token|sequence|sequence_mask" doc:"weight of"`
-	_    struct{} `doc:"the policy gradient at an action token for the difference between sampler and training"`
-	_    struct{} `doc:"forward: exp(d) of that token with d = log pi_old - log pi_sampler (verl, TRL"`
-	_    struct{} `doc:"token_truncate), exp of the trajectory's sum of d (verl), or the same with 0 above cap (TRL's"`
-	_    struct{} `doc:"default with vLLM; it shrinks with the length of a trajectory). plan advises token in bf16 on"`
-	_    struct{} `doc:"a GPU"`
-	Cap  float64  `hcl:"cap,optional" doc:"upper bound of a weight (verl: 2, TRL: 3)"`
+	// weight of the policy gradient at an action token for the difference between sampler and training forward:
+	// exp(d) of that token with d = log pi_old - log pi_sampler (verl, TRL token_truncate), exp of the trajectory's
+	// sum of d (verl), or the same with 0 above cap (TRL's default with vLLM; it shrinks with the length of a
+	// trajectory). plan advises token in bf16 on a GPU
+	Mode string `hcl:"mode,optional" choices:"off|token|sequence|sequence_mask"`
+	// upper bound of a weight (verl: 2, TRL: 3)
+	Cap float64 `hcl:"cap,optional"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }

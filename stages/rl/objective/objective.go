@@ -21,51 +21,60 @@ import (
 // Objective configures what a policy-gradient update minimizes: a clipped surrogate of the ratio times the
 // advantage, a KL term towards the reference policy, and an entropy bonus (paper, eq. 8).
 type Objective struct {
-	Profile string   `hcl:"profile,optional" preset:"true" choices:"paper|verl|trl|openrlhf|dr_grpo|dapo|gspo" key:"-"`
-	_       struct{} `doc:"trainer whose values are the defaults of advantage, ratio, clip, loss, kl,"`
-	_       struct{} `doc:"minibatches, passes, entropy and zero_variance; settings in the file take"`
-	_       struct{} `doc:"precedence, and only the resulting values enter the key (rcgrpo kinds grpo"`
-	_       struct{} `doc:"-profile all)"`
+	// trainer whose values are the defaults of advantage, ratio, clip, loss, kl, minibatches, passes, entropy and
+	// zero_variance; settings in the file take precedence, and only the resulting values enter the key (rcgrpo kinds
+	// grpo -profile all)
+	Profile string `hcl:"profile,optional" preset:"true" choices:"paper|verl|trl|openrlhf|dr_grpo|dapo|gspo" key:"-"`
 
-	Advantage    *Advantage `hcl:"advantage,block" doc:"how rewards become advantages (paper, eq. 6)"`
-	Ratio        *Ratio     `hcl:"ratio,block" doc:"importance ratio of policy to old policy (paper, eq. 7)"`
-	Clip         *Clip      `hcl:"clip,block" doc:"bounds of the ratio (paper, eq. 9; PPO, eq. 7)"`
-	Loss         *Loss      `hcl:"loss,block" doc:"aggregation of the terms of a batch (paper, eq. 8)"`
-	KL           *KL        `hcl:"kl,block" doc:"divergence from the policy to the reference policy (paper, eq. 8)"`
-	Minibatches  int        `hcl:"minibatches,optional" unit:"tasks" doc:"tasks per optimizer step, in the order of"`
-	_            struct{}   `doc:"the batch (verl: 256 prompts); the last step of a pass may have fewer. With 0 an"`
-	_            struct{}   `doc:"update makes one step with the whole batch, and every ratio to the old policy is 1"`
-	Passes       int        `hcl:"passes,optional" unit:"passes" doc:"passes over the batch of an update (verl:"`
-	_            struct{}   `doc:"ppo_epochs, 1). Ratio and clip take effect from the second optimizer step on; the"`
-	_            struct{}   `doc:"old policy's logprobs are those of the training forward before the first step"`
-	Entropy      float64    `hcl:"entropy,optional" doc:"coefficient of the bonus for the mean entropy of action"`
-	_            struct{}   `doc:"tokens; 0 is none (paper, eq. 8; verl entropy_coeff, PPO eq. 9)"`
-	ZeroVariance string     `hcl:"zero_variance,optional" choices:"keep|mask|resample" doc:"groups of equal rewards:"`
-	_            struct{}   `doc:"keep includes them (paper, eq. 8: their KL term still counts), mask excludes them"`
-	_            struct{}   `doc:"from every sum and count, resample replaces them by other tasks (DAPO)"`
+	// how rewards become advantages (paper, eq. 6)
+	Advantage *Advantage `hcl:"advantage,block"`
+	// importance ratio of policy to old policy (paper, eq. 7)
+	Ratio *Ratio `hcl:"ratio,block"`
+	// bounds of the ratio (paper, eq. 9; PPO, eq. 7)
+	Clip *Clip `hcl:"clip,block"`
+	// aggregation of the terms of a batch (paper, eq. 8)
+	Loss *Loss `hcl:"loss,block"`
+	// divergence from the policy to the reference policy (paper, eq. 8)
+	KL *KL `hcl:"kl,block"`
+	// tasks per optimizer step, in the order of the batch (verl: 256 prompts); the last step of a pass may have
+	// fewer. With 0 an update makes one step with the whole batch, and every ratio to the old policy is 1
+	Minibatches int `hcl:"minibatches,optional" unit:"tasks"`
+	// passes over the batch of an update (verl: ppo_epochs, 1). Ratio and clip take effect from the second optimizer
+	// step on; the old policy's logprobs are those of the training forward before the first step
+	Passes int `hcl:"passes,optional" unit:"passes"`
+	// coefficient of the bonus for the mean entropy of action tokens; 0 is none (paper, eq. 8; verl entropy_coeff,
+	// PPO eq. 9)
+	Entropy float64 `hcl:"entropy,optional"`
+	// groups of equal rewards: keep includes them (paper, eq. 8: their KL term still counts), mask excludes them from
+	// every sum and count, resample replaces them by other tasks (DAPO)
+	ZeroVariance string `hcl:"zero_variance,optional" choices:"keep|mask|resample"`
 
-	Correction *SamplerCorrection `hcl:"sampler_correction,block" doc:"weights for the difference between the sampler's"`
-	_          struct{}           `doc:"logprobs and those of the training forward; off by default"`
+	// weights for the difference between the sampler's logprobs and those of the training forward; off by default
+	Correction *SamplerCorrection `hcl:"sampler_correction,block"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 // Ratio is the importance ratio pi / pi_old.
 type Ratio struct {
-	Level     string   `hcl:"level,optional" choices:"trajectory|turn|token|sequence_mean" doc:"scope of one"`
-	_         struct{} `doc:"ratio: product over a trajectory (paper) or a turn, each token (GRPO), or exp of the"`
-	_         struct{} `doc:"mean log ratio (GSPO, eq. 7)"`
-	LogClamp  float64  `hcl:"log_clamp,optional" doc:"bound of the absolute log ratio before exp, without gradient"`
-	_         struct{} `doc:"beyond it (verl, OpenRLHF: 20); 0 is no bound"`
-	OnlyAbove bool     `hcl:"only_above,optional" doc:"log_clamp bounds only from above (verl's GSPO)"`
+	// scope of one ratio: product over a trajectory (paper) or a turn, each token (GRPO), or exp of the mean log
+	// ratio (GSPO, eq. 7)
+	Level string `hcl:"level,optional" choices:"trajectory|turn|token|sequence_mean"`
+	// bound of the absolute log ratio before exp, without gradient beyond it (verl, OpenRLHF: 20); 0 is no bound
+	LogClamp float64 `hcl:"log_clamp,optional"`
+	// log_clamp bounds only from above (verl's GSPO)
+	OnlyAbove bool `hcl:"only_above,optional"`
 }
 
 // Clip bounds the ratio in the surrogate (Schulman et al. 2017, eq. 7), with separate sides (DAPO).
 type Clip struct {
-	Low  float64  `hcl:"low,optional" doc:"lower bound is 1 - low (paper, eq. 9: 0.2)"`
-	High float64  `hcl:"high,optional" doc:"upper bound is 1 + high (paper, eq. 9: 0.2; DAPO: 0.28)"`
-	Dual float64  `hcl:"dual,optional" doc:"for negative advantages the loss is at most -dual times the advantage"`
-	_    struct{} `doc:"(Ye et al. 2020; verl: 3); 0 switches it off"`
+	// lower bound is 1 - low (paper, eq. 9: 0.2)
+	Low float64 `hcl:"low,optional"`
+	// upper bound is 1 + high (paper, eq. 9: 0.2; DAPO: 0.28)
+	High float64 `hcl:"high,optional"`
+	// for negative advantages the loss is at most -dual times the advantage (Ye et al. 2020; verl: 3); 0 switches it
+	// off
+	Dual float64 `hcl:"dual,optional"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }
@@ -73,36 +82,40 @@ type Clip struct {
 // Loss configures how the terms of a batch become one number. A term belongs to a token, turn or trajectory by
 // Ratio.Level; sequence_mean spreads its term over the tokens.
 type Loss struct {
-	Aggregate string   `hcl:"aggregate,optional" choices:"trajectory_sum|trajectory_mean|token_mean|constant"`
-	_         struct{} `doc:"sum of a trajectory's terms (paper, eq. 8) or their mean (GRPO), then the mean over"`
-	_         struct{} `doc:"trajectories; mean over all terms (DAPO); or their sum over scale (Dr. GRPO)"`
-	Rows      string   `hcl:"rows,optional" choices:"all|non_empty|one" doc:"divisor of the mean: all trajectories"`
-	_         struct{} `doc:"(paper, TRL), those with action tokens (verl, OpenRLHF), or one (verl's constant)"`
-	Scale     float64  `hcl:"scale,optional" doc:"divisor of aggregate = constant (Dr. GRPO: the longest reply)"`
-	CountEps  float64  `hcl:"count_eps,optional" doc:"added to a trajectory's number of terms in trajectory_mean"`
-	_         struct{} `doc:"(verl, OpenRLHF: 1e-8)"`
+	// sum of a trajectory's terms (paper, eq. 8) or their mean (GRPO), then the mean over trajectories; mean over all
+	// terms (DAPO); or their sum over scale (Dr. GRPO)
+	Aggregate string `hcl:"aggregate,optional" choices:"trajectory_sum|trajectory_mean|token_mean|constant"`
+	// divisor of the mean: all trajectories (paper, TRL), those with action tokens (verl, OpenRLHF), or one (verl's
+	// constant)
+	Rows string `hcl:"rows,optional" choices:"all|non_empty|one"`
+	// divisor of aggregate = constant (Dr. GRPO: the longest reply)
+	Scale float64 `hcl:"scale,optional"`
+	// added to a trajectory's number of terms in trajectory_mean (verl, OpenRLHF: 1e-8)
+	CountEps float64 `hcl:"count_eps,optional"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 // KL configures the divergence term. d is logp - logp_ref of a sampled token.
 type KL struct {
-	Beta       float64  `hcl:"beta,optional" doc:"coefficient (paper, eq. 8: 0.1); 0 needs no reference policy"`
-	Estimator  string   `hcl:"estimator,optional" choices:"k1|abs|k2|k3|exact" doc:"per token with d = log pi -"`
-	_          struct{} `doc:"log pi_ref: d, |d|, d^2/2, exp(-d) - 1 + d (Schulman 2020), or exact over the"`
-	_          struct{} `doc:"vocabulary; not given in the paper. As a loss over samples of the policy, k3 has"`
-	_          struct{} `doc:"the expected gradient of D(pi_ref || pi), k1 that of 0; k2 and exact have that of"`
-	_          struct{} `doc:"D(pi || pi_ref)"`
-	Place      string   `hcl:"place,optional" choices:"loss|reward" doc:"in the loss (paper, eq. 8), or subtracted"`
-	_          struct{} `doc:"from the reward before advantages, as a sum over the trajectory (OpenRLHF)"`
-	Aggregate  string   `hcl:"aggregate,optional" choices:"token_mean|trajectory_sum|trajectory_mean|loss" doc:""`
-	_          struct{} `doc:"loss weights the divergence of a token like its logprob in the policy term (verl,"`
-	_          struct{} `doc:"TRL), so beta is the relative weight of the KL term. token_mean averages over"`
-	_          struct{} `doc:"action tokens; trajectory_sum and trajectory_mean sum or average per trajectory,"`
-	_          struct{} `doc:"then average. With loss.aggregate = trajectory_sum, both means have the relative"`
-	_          struct{} `doc:"weight beta / (action tokens of an episode). Not given in the paper"`
-	LogClamp   float64  `hcl:"log_clamp,optional" doc:"bound of |d| in k3 (verl: 20); 0 is no bound"`
-	ValueClamp float64  `hcl:"value_clamp,optional" doc:"bound of the estimate (verl: 10); 0: none"`
+	// coefficient (paper, eq. 8: 0.1); 0 needs no reference policy
+	Beta float64 `hcl:"beta,optional"`
+	// per token with d = log pi - log pi_ref: d, |d|, d^2/2, exp(-d) - 1 + d (Schulman 2020), or exact over the
+	// vocabulary; not given in the paper. As a loss over samples of the policy, k3 has the expected gradient of
+	// D(pi_ref || pi), k1 that of 0; k2 and exact have that of D(pi || pi_ref)
+	Estimator string `hcl:"estimator,optional" choices:"k1|abs|k2|k3|exact"`
+	// in the loss (paper, eq. 8), or subtracted from the reward before advantages, as a sum over the trajectory
+	// (OpenRLHF)
+	Place string `hcl:"place,optional" choices:"loss|reward"`
+	// loss weights the divergence of a token like its logprob in the policy term (verl, TRL), so beta is the relative
+	// weight of the KL term. token_mean averages over action tokens; trajectory_sum and trajectory_mean sum or
+	// average per trajectory, then average. With loss.aggregate = trajectory_sum, both means have the relative weight
+	// beta / (action tokens of an episode). Not given in the paper
+	Aggregate string `hcl:"aggregate,optional" choices:"token_mean|trajectory_sum|trajectory_mean|loss"`
+	// bound of |d| in k3 (verl: 20); 0 is no bound
+	LogClamp float64 `hcl:"log_clamp,optional"`
+	// bound of the estimate (verl: 10); 0: none
+	ValueClamp float64 `hcl:"value_clamp,optional"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }

@@ -23,8 +23,10 @@ func Kind() *lang.Kind {
 }
 
 type settings struct {
-	Tasks artifact.Ref `hcl:"tasks" port:"tasks" doc:"tasks to choose from"`
-	Every int          `hcl:"every,optional" unit:"tasks" doc:"distance of the tasks that are kept"`
+	// tasks to choose from
+	Tasks artifact.Ref `hcl:"tasks" port:"tasks"`
+	// distance of the tasks that are kept
+	Every int `hcl:"every,optional" unit:"tasks"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }
