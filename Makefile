@@ -1,6 +1,7 @@
 # A clean clone needs Go, a C++17 compiler, python3 with pip, and Linux on x86-64.
 #
 #   make demo    builds, runs the four-arm experiment on two cores and prints the path of its page
+#   make smollm2 fetches SmolLM2-135M-Instruct (93 MB) and runs experiments/smollm2_first.hcl; it resumes after a stop
 #   make test    the tests of all packages in a quarter of an hour on two cores; GOTEST=-slow names the slowest
 #   make check   all checks: make test, staticcheck, the long tests (must.Long), race detector, fuzzing, in 45 minutes
 #   make build   bin/rcgrpo (no cgo) and bin/rcgrpo-torch (the same command with libtorch)
@@ -45,11 +46,17 @@ export PATH         := $(PATH):$(DEPS)/bin
 demo: build
 	bin/rcgrpo run experiments/drills.hcl
 
-# The documents of the tools are in the benchmark's data, which a site file names.
-smollm2: build
-	@$(PYTHON) build/fetch.py smollm2 $(DEPS)
-	@printf 'data {\n  bfcl = "%s/bfcl"\n}\n' '$(DEPS)' >$(DEPS)/site.hcl
-	bin/rcgrpo run experiments/smollm2_first.hcl --site $(DEPS)/site.hcl
+# The documents of the tools are in the benchmark's data, which a site file names. A folder without the file is of a
+# download that was interrupted by hand.
+GGUF := $(DEPS)/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
+
+smollm2: $(GGUF) build
+	@printf 'data {\n  bfcl = "%s/bfcl"\n}\n' '$(abspath $(DEPS))' >'$(DEPS)/site.hcl'
+	bin/rcgrpo run experiments/smollm2_first.hcl --var model='$(abspath $<)' --site '$(DEPS)/site.hcl'
+
+$(GGUF):
+	@rm -rf '$(@D)'
+	@$(PYTHON) build/fetch.py smollm2 '$(DEPS)'
 
 # Both binaries contain the digest of their sources: the engine starts only a torch binary with the same digest.
 build: deps

@@ -4,11 +4,11 @@
 # AVX-512. Prints the processor's flags, and tokens/s and our ratio per instruction set; TURNS (default 3) is how often, the
 # median counts.
 #
-# usage: bench/lm.sh      SETS (default "avx2 avx512"), SIZES (default "4M 100M 135M"), THREADS (default 2);
+# usage: bench/lm.sh      SETS (default "avx2 avx512"), SIZES (default "4M 100M SmolLM2"), THREADS (default 2);
 #                         $PYTHON (default python3) needs torch and transformers, without them it says so
 set -eu
 cd "$(dirname "$0")/.."
-PYTHON=${PYTHON:-python3} THREADS=${THREADS:-2} TURNS=${TURNS:-3} SIZES=${SIZES:-4M 100M 135M}
+PYTHON=${PYTHON:-python3} THREADS=${THREADS:-2} TURNS=${TURNS:-3} SIZES=${SIZES:-4M 100M SmolLM2}
 script="${FIXTURES:-../shared}/bench/lm_torch.py"
 "$PYTHON" -c 'import torch, transformers' 2>/dev/null || { echo "lm.sh: $PYTHON has no torch and transformers; PYTHON names another one"; exit 0; }
 [ -e "$script" ] || { echo "lm.sh: no fixtures: $script does not exist"; exit 0; }
@@ -27,13 +27,14 @@ for set in ${SETS:-$both}; do
   esac
   for turn in $(seq "$TURNS"); do
     for size in $SIZES; do
+      wrapper=
       case $size in
       4M) shape= ;;
       100M) shape="--hidden 768 --layers 12 --heads 12 --kv-heads 4 --mlp 2048 --vocab 16384 --batch 8" ;;
-      135M) shape="--hidden 576 --layers 30 --heads 9 --kv-heads 3 --mlp 1536 --vocab 49152 --batch 8" ;;
+      SmolLM2) wrapper=bench/smollm2_torch.py && shape="--hidden 576 --layers 30 --heads 9 --kv-heads 3 --mlp 1536 --vocab 49152 --batch 8" ;;
       esac
       "$LM_TEST" -test.run '^$' -test.bench "BenchmarkShape/^$size\$" -test.benchtime "${REPEATS:-3}x" >>"$out/$set.ours"
-      "$PYTHON" "$script" --threads "$THREADS" --repeats "${REPEATS:-3}" $shape >>"$out/$set.$size"
+      "$PYTHON" $wrapper "$script" --threads "$THREADS" --repeats "${REPEATS:-3}" $shape >>"$out/$set.$size"
     done
   done
   "$PYTHON" - "$out" "$set" "$SIZES" <<'PY'

@@ -97,5 +97,52 @@ def check_lm_eval():
     assert len(lm.generate_until([Instance("generate_until", {}, (chat, until), 0)])) == 1
 
 
-{"openai": check_openai, "inspect-ai": check_inspect_ai, "lm-eval": check_lm_eval}[package]()
+def check_gguf():
+    """Chats with a pretrained model: a fact, the same as a stream, and tools, which it calls if it can."""
+    import openai
+
+    chat = openai.OpenAI(base_url=base, api_key="none", max_retries=0).chat.completions
+
+    def streamed(**settings):
+        text, calls, end = "", [], None
+        for event in chat.create(**settings, stream=True):
+            for choice in event.choices:
+                text += choice.delta.content or ""
+                end = choice.finish_reason or end
+                for part in choice.delta.tool_calls or []:
+                    if part.index == len(calls):
+                        calls.append([part.function.name, ""])
+                    calls[part.index][1] += part.function.arguments or ""
+        return text, calls, end
+
+    settings = dict(model=name, temperature=0, max_tokens=24,
+                    messages=[{"role": "user", "content": "What is the capital of France?"}])
+    one = chat.create(**settings)
+    text = one.choices[0].message.content
+    assert "Paris" in text, text
+    assert streamed(**settings) == (text, [], one.choices[0].finish_reason)
+    assert one.usage.total_tokens == one.usage.prompt_tokens + one.usage.completion_tokens > 24
+    city = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    weather = [{"type": "function", "function": {"name": "get_weather", "description": "Get the weather of a city.",
+                                                 "parameters": city}}]
+    called = 0
+    for place in ["Paris", "London", "Rome"]:
+        ask = [{"role": "user", "content": f"What is the weather in {place}?"}]
+        settings = dict(model=name, messages=ask, tools=weather, temperature=0, max_tokens=60)
+        message = chat.create(**settings).choices[0].message
+        calls = [[c.function.name, c.function.arguments] for c in message.tool_calls or []]
+        text, parts, _ = streamed(**settings)
+        assert (text, parts) == (message.content or "", calls), (text, parts, message)
+        if not calls:
+            assert text
+            continue
+        called += 1
+        for function, arguments in calls:
+            assert function and isinstance(json.loads(arguments), dict)
+        results = [{"role": "tool", "tool_call_id": c.id, "content": "sunny"} for c in message.tool_calls]
+        assert chat.create(**{**settings, "messages": ask + [message] + results}).choices[0].finish_reason
+    print(f"{called} of 3 replies call a tool")
+
+
+{"openai": check_openai, "gguf": check_gguf, "inspect-ai": check_inspect_ai, "lm-eval": check_lm_eval}[package]()
 print(f"{package}: ok")

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -45,6 +46,16 @@ func TestLanguagePageIsCurrent(t *testing.T) {
 		t.Errorf("%s is outdated (%d bytes after the marker, want %d); run go test ./docs -run TestLanguagePage -update",
 			path, len(had), printed.Len())
 	}
+}
+
+// `make smollm2` trains the file that it downloads, also into another folder of dependencies.
+func TestMakeSmollm2NamesTheModelThatItDownloads(t *testing.T) {
+	deps := t.TempDir()
+	out, err := exec.Command("make", "-C", fixtures.Root(t), "-n", "smollm2", "DEPS="+deps).CombinedOutput()
+	file := regexp.MustCompile(`smollm2/(\S+\.gguf)`).FindStringSubmatch(read(t, "experiments/smollm2_first.hcl"))
+	want := "--var model='" + deps + "/smollm2/" + file[1] + "' --site '" + deps + "/site.hcl'"
+	must.OK(t, err)
+	must.Contain(t, string(out), want, "fetch.py smollm2 '"+deps+"'")
 }
 
 // docs/own_tasks.md explains each function and each list of the programs that `rcgrpo init tools` writes.

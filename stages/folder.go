@@ -3,6 +3,8 @@ package stages
 import (
 	"cmp"
 	"fmt"
+	"os"
+	"slices"
 
 	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/internal/checkpoint"
@@ -112,6 +114,67 @@ func folderMemory(c lm.Config) (rows []FolderMemory) {
 		}
 	}
 	return rows
+}
+
+// SignaturesLayout is the layout in which tools are signatures and calls Python text.
+const SignaturesLayout = chat.Signatures
+
+// ModelStart is how a first experiment with a model starts.
+type ModelStart struct {
+	Summary string
+	Layout  string // chat layout that the experiment needs, "" for the model's own template
+	Why     error  // the reason why the template of the model is not used: its refusal, or nil if its context is too short
+	Context int    // tokens that the model can read
+	Adapter bool   // the machine of most people cannot train all weights
+
+	// Memory at most, such as "1.5 GiB", to train in passes of Pass tokens in float32 on a CPU.
+	TrainAll, TrainAdapter string
+	Pass, Rank             int
+}
+
+const (
+	documentsContext = 8192    // JSON documents of the tools of one class have up to 3,300 tokens
+	startPass        = 2048    // tokens
+	startMemory      = 8 << 30 // bytes; above, a start trains an adapter
+)
+
+// StartModel reads a Hugging Face folder or GGUF file and no weights. It chooses the model's own chat template, or
+// signatures where that is refused or the context is short, or else the first accepted layout. An unsupported model is
+// an error with the reason.
+func StartModel(path string) (ModelStart, error) {
+	if _, err := os.Stat(path); err != nil {
+		return ModelStart{}, err
+	}
+	read := func(layout string) *checkpoint.Folder {
+		return checkpoint.ReadModel(path, chat.Settings{Layout: layout})
+	}
+	f := read("")
+	for _, r := range f.Refused {
+		if r.Part != checkpoint.PartLayout { // no layout would help
+			return ModelStart{}, r.Err
+		}
+	}
+	s := ModelStart{Why: f.Err(), Context: f.Config.MaxPosition, Pass: startPass, Rank: reportedRank}
+	if s.Why != nil || s.Context < documentsContext {
+		for _, layout := range slices.Concat([]string{SignaturesLayout}, chat.LayoutNames()) {
+			if other := read(layout); other.Err() == nil {
+				f, s.Layout = other, layout
+				break
+			}
+		}
+	}
+	if err := f.Err(); err != nil {
+		return s, err
+	}
+	c := f.Config
+	s.Summary = fmt.Sprintf("%s, %d layers of width %d, %s parameters, context %d", c.Family, c.Layers, c.Hidden,
+		parametersText(c.Parameters()), c.MaxPosition)
+	u := lm.Use{Train: true, Pass: startPass}
+	all := lm.TotalMemory(c.Memory(u))
+	s.TrainAll, s.Adapter = lm.BytesText(all), all > startMemory
+	u.Adapter = (&checkpoint.LoRA{Rank: reportedRank}).Shape().Parameters(c)
+	s.TrainAdapter = lm.BytesText(lm.TotalMemory(c.Memory(u)))
+	return s, nil
 }
 
 // IsModelFile reports whether a path names a GGUF file.

@@ -4,9 +4,11 @@ package stages
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -79,6 +81,26 @@ func TestAHuggingFaceFolderIsServedWithoutAnExperiment(t *testing.T) {
 	if got != want || want == "" || chat.Usage != text.Usage {
 		t.Errorf("the chat has the reply %q after %d tokens, want %q after %d", got, chat.Usage.Prompt, want,
 			text.Usage.Prompt)
+	}
+}
+
+// The Python package openai chats with a real model from a GGUF file, if $PYTHON, or .deps/mcp-python, where .ci/run
+// installs it, has the package.
+func TestAnOpenAIClientChatsWithAServedGGUFFile(t *testing.T) {
+	must.Long(t)
+	root, model := fixtures.Root(t), fixtures.SmolLM2(t)
+	python := cmp.Or(os.Getenv("PYTHON"), filepath.Join(root, ".deps/mcp-python/bin/python"))
+	if exec.Command(python, "-c", "import openai").Run() != nil {
+		t.Skipf("%s has no package openai", python)
+	}
+	for _, layout := range []string{"smollm2", SignaturesLayout} {
+		url := serveModel(t, model, layout, 2048)
+		out, err := exec.Command(python, filepath.Join(root, "bench/serve_clients.py"), "gguf", url+"/v1", "drills",
+			"").CombinedOutput()
+		t.Logf("%s: %s", layout, out)
+		if err != nil || !strings.Contains(string(out), "gguf: ok") {
+			t.Errorf("%s: %v\n%s", layout, err, out)
+		}
 	}
 }
 

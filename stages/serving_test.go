@@ -107,9 +107,16 @@ func servedPolicy(t *testing.T) (dir, url string) {
 // serveCheckpoint starts the server of a checkpoint and returns its address.
 func serveCheckpoint(t testing.TB, dir string, length int) string {
 	t.Helper()
+	return serveModel(t, dir, "", length)
+}
+
+// serveModel is serveCheckpoint for a model that needs a layout.
+func serveModel(t testing.TB, dir, layout string, length int) string {
+	t.Helper()
 	out, in := io.Pipe()
-	s := &Serving{Dir: dir, Name: "drills", Listen: "127.0.0.1:0", Token: "checkpoint", Device: "cpu", Slots: 64,
-		Context: length, Queue: 600, MaxBody: 1 << 20, Timeout: time.Minute, Drain: time.Second, Out: in, Log: t.Output()}
+	s := &Serving{Dir: dir, Layout: layout, Name: "drills", Listen: "127.0.0.1:0", Token: "checkpoint", Device: "cpu",
+		Slots: 64, Context: length, Queue: 600, MaxBody: 1 << 20, Timeout: time.Minute, Drain: time.Second, Out: in,
+		Log: t.Output()}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()

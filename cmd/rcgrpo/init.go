@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"embed"
 	"errors"
 	"fmt"
@@ -21,15 +22,13 @@ var templateFiles embed.FS
 // template is a small experiment that init writes: the file templates/NAME.hcl.
 type template struct {
 	name, summary string
-	flags, needs  string   // flags of the commands that load it; a step before them
+	needs         string   // a step before the commands that load it
 	page          bool     // it has a report
 	more          []string // its other files, below templates/NAME and below the folder of the experiment
 }
 
 var templates = []template{
 	{name: "drills", summary: "two arms on generated tasks, with a tiny model from random weights", page: true},
-	{name: "model", summary: "fine-tune and evaluate a Hugging Face folder of your own", flags: " --var model=FOLDER",
-		needs: "name the benchmark's data in site.hcl: data { bfcl = \"FOLDER\" }", page: true},
 	{name: "tools", summary: "the four arms on tasks and tools of your own, in 40 lines of Python", page: true,
 		more: []string{"shop/shop.py", "agent/agent.py"}},
 	{name: "exec", summary: "commands only"},
@@ -38,15 +37,18 @@ var templates = []template{
 func initCommand() *cobra.Command {
 	var names []string
 	var list strings.Builder
+	var model string
 	for _, t := range templates {
 		names = append(names, t.name)
 		fmt.Fprintf(&list, "\n  %-7s %s", t.name, t.summary)
 	}
-	return &cobra.Command{
+	c := &cobra.Command{
 		Use:   "init [TEMPLATE] [DIR]",
 		Short: "Write a small experiment that runs as it is",
 		Long: "Write a small experiment that runs as it is into DIR, by default this folder. " +
-			"An existing file is never overwritten.\n\nTemplates (default " + names[0] + "):" + list.String(),
+			"An existing file is never overwritten.\n\n" +
+			"With --model PATH no TEMPLATE is named: the experiment evaluates and trains that model.\n\n" +
+			"Templates (default " + names[0] + "):" + list.String(),
 		Args: wantArgs(0, 2, "want a template and a folder"),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			if len(args) == 0 {
@@ -55,12 +57,18 @@ func initCommand() *cobra.Command {
 			return nil, cobra.ShellCompDirectiveFilterDirs
 		},
 		RunE: func(c *cobra.Command, args []string) error {
+			if model != "" {
+				if len(args) > 1 {
+					return misuse("--model replaces the template: rcgrpo init --model PATH [DIR]")
+				}
+				return initModel(c.OutOrStdout(), model, cmp.Or(strings.Join(args, ""), "."))
+			}
 			t, dir := templates[0], "."
 			if len(args) > 0 {
 				i := slices.Index(names, args[0])
 				if i < 0 {
-					return misuse("there is no template %s%s (templates: %s)", args[0], lang.NearHint(args[0], names),
-						strings.Join(names, ", "))
+					return misuse("there is no template %s%s (templates: %s; for a model of yours: --model PATH)", args[0],
+						lang.NearHint(args[0], names), strings.Join(names, ", "))
 				}
 				t = templates[i]
 			}
@@ -75,6 +83,8 @@ func initCommand() *cobra.Command {
 			return nil
 		},
 	}
+	c.Flags().StringVar(&model, "model", "", "experiment for the model in `PATH`, a Hugging Face folder or FILE.gguf")
+	return c
 }
 
 // write creates the files of the template with their folders. An existing file is an error.
@@ -86,23 +96,32 @@ func (t template) write(path string) error {
 		from = append(from, t.name+"/"+more)
 	}
 	for _, to := range to {
-		if _, err := os.Lstat(to); err == nil {
-			return fmt.Errorf("%s exists already; nothing was written (name another folder: rcgrpo init %s DIR)", to, t.name)
+		if err := refuseExisting(to, t.name); err != nil {
+			return err
 		}
 	}
 	for i := range to {
-		if err := writeTemplate(to[i], "templates/"+from[i]); err != nil {
+		text, err := templateFiles.ReadFile("templates/" + from[i])
+		if err == nil {
+			err = writeNew(to[i], text)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func writeTemplate(path, from string) error {
-	text, err := templateFiles.ReadFile(from)
-	if err != nil {
-		return err
+// refuseExisting returns an error if a file, or a link without a file, has the path. words are the arguments of init.
+func refuseExisting(path, words string) error {
+	if _, err := os.Lstat(path); err == nil {
+		return fmt.Errorf("%s exists already; nothing was written (name another folder: rcgrpo init %s DIR)", path, words)
 	}
+	return nil
+}
+
+// writeNew writes a file that does not exist, with its folders.
+func writeNew(path string, text []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
@@ -124,8 +143,8 @@ func (t template) printNext(w io.Writer, path string) {
 		path = "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
 	}
 	next := [][2]string{
-		{"plan " + path + t.flags, "the stages that would run, and why"},
-		{"run " + path + t.flags, "a second run does nothing"},
+		{"plan " + path, "the stages that would run, and why"},
+		{"run " + path, "a second run does nothing"},
 		{"open " + path, "the page"},
 	}
 	if !t.page {

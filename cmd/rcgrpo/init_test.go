@@ -21,11 +21,30 @@ exec rcgrpo open study
 stdout 'study/drills.html$'
 grep 'Do copying exercises help' study/drills.html
 exec rcgrpo verify study/drills.html
-exec rcgrpo init model own
-exec rcgrpo run own/model.hcl --var model=%[1]s --var tasks=1
+exec rcgrpo init --model folder own
+env RCGRPO_VAR_drills=2
+env RCGRPO_VAR_test=1
+env RCGRPO_VAR_updates=1
+exec rcgrpo run own/model.hcl
 exec rcgrpo verify own/model.html
-exec rcgrpo plan own/model.hcl --var model=%[1]s --var tasks=1 --detailed-exitcode`, "$WORK/folder")
+exec rcgrpo plan own/model.hcl --detailed-exitcode`)
 	s.run("data {\n  bfcl = \""+benchmark+"\"\n}\n", func(work string) error {
 		return longContext(reference, filepath.Join(work, "folder"))
 	})
+}
+
+// The experiment for a real model plans as it is and runs with few tasks.
+func TestInitWritesAnExperimentForSmolLM2(t *testing.T) {
+	must.Long(t)
+	benchmark, model := fixtures.Benchmark(t), fixtures.SmolLM2(t)
+	s := &session{T: t}
+	s.line(`exec rcgrpo init --model %s own
+grep 'layout = "signatures"' own/model.hcl
+grep 'the template drops calls' own/model.hcl
+exec rcgrpo plan own/model.hcl
+stdout '^model: 9 to run'
+exec rcgrpo run own/model.hcl --var drills=8 --var test=1 --var updates=1
+exec rcgrpo verify own/model.html
+exec rcgrpo show eval.arm["SFT + GRPO"] own/model.hcl --var drills=8 --var test=1 --var updates=1`, model)
+	s.run("data {\n  bfcl = \""+benchmark+"\"\n}\n", func(string) error { return nil })
 }

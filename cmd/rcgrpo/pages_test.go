@@ -264,12 +264,14 @@ func TestModelsPage(t *testing.T) {
 		switch {
 		case strings.HasPrefix(c, "rcgrpo logs"):
 			s.line("stdout '^memory on cpu of .*: weights .*, merged weights .*, adapter '")
+		case strings.HasPrefix(c, "rcgrpo plan first"):
+			s.line("stdout '^model: 9 to run'")
 		case strings.HasPrefix(c, "rcgrpo show"):
 			s.line("stdout 'hidden_size +64'\nstdout 'adapter/adapter_config.json'")
 		}
 	}
-	if len(commands) != 4 {
-		t.Errorf("got %d commands, want 4", len(commands))
+	if len(commands) != 6 {
+		t.Errorf("got %d commands, want 6", len(commands))
 	}
 	s.line(`exists trained/model.safetensors trained/config.json trained/tokenizer.json
 exists trained/adapter/adapter_model.safetensors

@@ -183,6 +183,7 @@ func (r *collection) converse(ctx context.Context, ask Rollout, env Env, t *Traj
 			return err
 		}
 		t.add(news, reply)
+		t.Refusal = reply.Refusal
 		if t.Stop = reply.Stop; t.Stop != "" { // a limit cut the reply short; an incomplete call is not executed
 			break
 		}

@@ -34,7 +34,12 @@ func letter(token string) string { return map[string]string{TokenHigh: "H", Toke
 func (runes) Begin(_ string, _ []Tool, request, _ string) ([]int32, error) {
 	return ids("^U" + request), nil
 }
-func (runes) User(text string) ([]int32, error) { return ids("U" + text), nil }
+func (runes) User(text string) ([]int32, error) {
+	if strings.HasPrefix(text, "refused") {
+		return nil, errors.New("the template refuses: no second request")
+	}
+	return ids("U" + text), nil
+}
 func (runes) Tool(results []string) ([]int32, error) {
 	return ids("T" + strings.Join(results, ",")), nil
 }
@@ -326,6 +331,21 @@ func TestEveryStopReasonIsRecordedInTheTrajectory(t *testing.T) {
 		if n := len(e.Messages); n > 0 && want.stop != StopLength && e.Messages[n-1].To != len(e.IDs) {
 			t.Errorf("%s: the messages end at %d of %d ids", e.Task, e.Messages[n-1].To, len(e.IDs))
 		}
+	}
+}
+
+// The reason of a chat template is in the trajectory and in the score.
+func TestTheReasonOfARefusedMessageIsStored(t *testing.T) {
+	got, _, err := collector(newScript(1, obedient)).Collect(t.Context(), asks("refused", "a"), nil)
+	must.OK(t, err)
+	const why = "the template refuses: no second request"
+	e := got[0]
+	if e.Stop != StopHandler || e.Refusal != why || e.Reward != 0 || len(e.Messages) != 4 ||
+		e.Score("test", true).Refusal != why {
+		t.Errorf("got %+v, want the refusal %q after a reply", e, why)
+	}
+	if got[1].Refusal != "" || strings.Contains(rowsOf(t, got[1:]), "refusal") {
+		t.Errorf("another episode has a refusal: %+v", got[1])
 	}
 }
 

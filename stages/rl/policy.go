@@ -24,13 +24,14 @@ type Dialogue interface {
 	Close()
 }
 
-// Reply is an answer of a policy. If the news cannot be read, it is empty except for Stop.
+// Reply is an answer of a policy. If the news cannot be read, it is empty except for Stop and Refusal.
 type Reply struct {
 	Text  string
 	Calls []Call // none: the policy yields the turn
 	// Malformed reports a reply without calls that contains the beginning of one; always false from an API.
 	Malformed bool
 	Stop      string // "" if the policy ended its reply itself, else StopStep, StopLength or StopHandler
+	Refusal   string // the reason of StopHandler
 
 	// Given lists the ids read before it: those after the last reply, those of each message, the header. It is nil
 	// from an API, and if the prompt does not continue the last reply.
@@ -87,7 +88,7 @@ func (d *dialogue) Close() { d.seat.Close() }
 func (d *dialogue) Reply(ctx context.Context, news []Message, tools []Tool) (Reply, error) {
 	given, err := d.encode(news, tools)
 	if err != nil { // the chat template refuses the news
-		return Reply{Stop: StopHandler}, nil
+		return Reply{Stop: StopHandler, Refusal: err.Error()}, nil
 	}
 	ids := slices.Concat(append([][]int32{d.ids}, given...)...)
 	longest := min(d.Limits.Context, d.Batcher.MaxLen())

@@ -63,7 +63,8 @@ type Trajectory struct {
 	RAction  Reward `json:"r_action"` // every ground-truth call made; missing in tasks of a program
 	Official bool   `json:"official"` // verdict of the official checker; in tasks of a program, success
 	Failure  string `json:"failure,omitempty"`
-	Stop     string `json:"stop"` // why the episode ended, one of the Stop constants
+	Refusal  string `json:"refusal,omitempty"` // why the chat template or official handler read no further message
+	Stop     string `json:"stop"`              // why the episode ended, one of the Stop constants
 	Calls    int    `json:"calls"`
 	Errors   int    `json:"errors"` // calls whose result was an execution error
 	Spoilt   string `json:"spoilt,omitempty"`
@@ -117,7 +118,7 @@ const (
 	StopLength    = "length"     // the context is full
 	StopStep      = "step"       // one reply exceeded its token limit
 	StopError     = "error"      // the environment failed
-	StopHandler   = "handler"    // the official handler fails at the previous reply (eval with layout = "bfcl")
+	StopHandler   = "handler"    // the chat template or the official handler refuses a message: see Refusal
 )
 
 // Roles of messages.
@@ -170,6 +171,7 @@ type Score struct {
 	Reward   float64 `json:"reward"`
 	Official bool    `json:"official"`
 	Failure  string  `json:"failure,omitempty"`
+	Refusal  string  `json:"refusal,omitempty"`
 	Stop     string  `json:"stop"`
 	Calls    int     `json:"calls"`
 	Tokens   int     `json:"tokens"` // sampled tokens
@@ -181,7 +183,7 @@ func (t *Trajectory) Score(set string, greedy bool) Score {
 	return Score{
 		Task: t.Task, Family: t.Family, Category: t.Category, Set: set, Prompt: t.Prompt, Token: t.Token,
 		Sample: t.Member, Greedy: greedy, Reward: float64(t.Reward), Official: t.Official, Failure: t.Failure,
-		Stop: t.Stop, Calls: t.Calls, Tokens: sampled,
+		Refusal: t.Refusal, Stop: t.Stop, Calls: t.Calls, Tokens: sampled,
 	}
 }
 

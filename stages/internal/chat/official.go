@@ -68,7 +68,7 @@ func (d *official) Reply(ctx context.Context, news []rl.Message, tools []rl.Tool
 	}
 	written, err := d.talk.Prompt()
 	if err != nil {
-		return rl.Reply{Stop: rl.StopHandler}, nil
+		return rl.Reply{Stop: rl.StopHandler, Refusal: err.Error()}, nil
 	}
 	prompt := d.chat.Insert(written, d.token)
 	ids := d.memory.Encode(d.chat.tokens, prompt)

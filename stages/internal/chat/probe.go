@@ -23,14 +23,9 @@ const probeTools = `[{"type": "function", "function": {"name": "probe_files", "d
 "text": {"type": "string", "description": "a text"}}, "required": ["text"]}}}, {"type": "function", "function":
 {"name": "probe_done", "description": "d", "parameters": {"type": "object", "properties": {}, "required": []}}}]`
 
-// probes returns the conversations. around surrounds the texts of replies; those of requests and results have spaces,
-// numbers, quotes and added tokens anyway.
-func probes(around string, single bool) (all []probe) {
-	v, err := jinja.ParseJSON([]byte(probeTools), jinja.Foreign)
-	tools, ok := v.(jinja.List)
-	if err != nil || !ok {
-		panic("the probes' tools are not JSON")
-	}
+// probes returns the conversations with the tools. around surrounds the texts of replies; those of requests and results
+// have spaces, numbers, quotes and added tokens anyway.
+func probes(tools jinja.List, around string, single bool) (all []probe) {
 	hostile := func(word string) string { return " \n" + word + "  12345 \"it's\" </think><|im_end|><|eot_id|> x\n " }
 	call := func(word string) FunctionCall {
 		return FunctionCall{"probe_files", json.RawMessage(`{"a": true, "text": "` + word + ` <|im_end|> \"q\""}`)}
@@ -61,8 +56,13 @@ func (t *Template) prove(ids func(jinja.Text) []int32) error {
 	if ids != nil {
 		around = around[:1] // sampled replies are given as ids, however the tokenizer would divide their edges
 	}
+	v, err := jinja.ParseJSON([]byte(probeTools), jinja.Foreign)
+	if err != nil {
+		return err
+	}
+	tools, _ := v.(jinja.List)
 	for _, a := range around {
-		for _, p := range probes(a, t.single) {
+		for _, p := range probes(tools, a, t.single) {
 			if err := t.proveOne(p, ids); err != nil {
 				return err
 			}

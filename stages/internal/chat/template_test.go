@@ -222,7 +222,7 @@ func TestTemplatesThatCannotBeReadAreRefused(t *testing.T) {
 		"edited":                   {map[string]string{TemplateFile: strings.ReplaceAll(qwen, "You are Qwen", "Be")}, ""},
 		"without a reply's text":   {map[string]string{TemplateFile: "{{ messages | length }}"}, `write layout = "qwen2.5"`},
 		"Python's text of lists":   {map[string]string{TemplateFile: "{{ messages }}"}, "the text of a list is not"},
-		"with a macro":             {map[string]string{TemplateFile: "\n{% macro f() %}"}, "line 2: macro is not supported"},
+		"with a macro":             {map[string]string{TemplateFile: "\n{% macro f() %}"}, "line 2: the tag macro"},
 		"none":                     {map[string]string{configFile: `{}`}, "no chat template"},
 		"no file":                  {nil, "tokenizer_config.json"},
 		"config is not JSON":       {map[string]string{configFile: `{`}, "tokenizer_config.json"},

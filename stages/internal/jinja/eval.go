@@ -1,9 +1,9 @@
 package jinja
 
 import (
+	"cmp"
 	"encoding/json"
 	"math"
-	"math/big"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -92,12 +92,13 @@ func (r *rendering) item(of, at any) any {
 	switch of := of.(type) {
 	case undefined:
 		return r.fail("%s has no item", typeName(of))
-	case *stream, view:
+	case *stream:
 		return r.fail("an item of %s is not supported; use list first", typeName(of))
 	}
 	if i, ok := whole(at); ok {
 		var list []any
-		if _, isText := of.(Text); isText || isList(of) {
+		switch of.(type) {
+		case Text, List, tuple:
 			list, _ = r.elements(of)
 		}
 		if i < 0 {
@@ -123,14 +124,6 @@ func (r *rendering) item(of, at any) any {
 	return undefined{key.s}
 }
 
-func isList(v any) bool {
-	switch v.(type) {
-	case List, tuple, numbers:
-		return true
-	}
-	return false
-}
-
 // whole returns an integer; bool is one in Python.
 func whole(v any) (int64, bool) {
 	switch v := v.(type) {
@@ -145,77 +138,64 @@ func whole(v any) (int64, bool) {
 	return 0, false
 }
 
-type slice struct {
-	of expr
-	at [3]expr
+// reversed is of[::-1].
+type reversed struct{ of expr }
+
+func (e reversed) eval(r *rendering, s *scope) any {
+	list, ok := r.sliced(e.of.eval(r, s))
+	if !ok {
+		return undefined{}
+	}
+	list = slices.Clone(list)
+	slices.Reverse(list)
+	r.spend(len(list))
+	return List(list)
 }
+
+type slice struct{ of, from, to expr } // the bounds may be nil
 
 func (e slice) eval(r *rendering, s *scope) any {
 	of := e.of.eval(r, s)
-	_, isText := of.(Text)
-	if _, isRange := of.(numbers); !isText && !isList(of) || isRange {
-		return r.fail("a slice of %s is not supported", typeName(of))
+	list, ok := r.sliced(of)
+	if !ok {
+		return undefined{}
 	}
-	list, _ := r.elements(of)
-	var at [3]*int64
-	for i, x := range e.at {
-		if x == nil {
-			continue
-		}
-		v := x.eval(r, s)
-		n, ok := whole(v)
-		if v == nil {
-			continue
-		}
-		if !ok {
-			return r.fail("the bounds of a slice are integers, not %s", typeName(v))
-		}
-		at[i] = &n
-	}
-	step, n := int64(1), int64(len(list))
-	if at[2] != nil {
-		step = *at[2]
-	}
-	if step == 0 {
-		return r.fail("the step of a slice is 0")
-	}
-	low, high := int64(0), n // bounds of indices as Python clamps them
-	if step < 0 {
-		low, high = -1, n-1
-	}
-	bound := func(x *int64, absent int64) int64 {
+	bound := func(x expr, absent int) int {
 		if x == nil {
 			return absent
 		}
-		i := *x
+		v := x.eval(r, s)
+		i, ok := whole(v)
+		if !ok {
+			r.fail("the bounds of a slice are integers; %s is not supported", typeName(v))
+		}
 		if i < 0 {
-			i += n
+			i += int64(len(list))
 		}
-		return min(max(i, low), high)
+		return int(min(max(i, 0), int64(len(list))))
 	}
-	from, to := bound(at[0], low), bound(at[1], high)
-	if step < 0 {
-		from, to = bound(at[0], high), bound(at[1], low)
-	}
-	var kept []any
-	for i := from; step > 0 && i < to || step < 0 && i > to; i += step {
-		kept = append(kept, list[i])
-		if step > n || step < -n {
-			break
-		}
-	}
+	from, to := bound(e.from, 0), bound(e.to, len(list))
+	kept := list[from:max(from, to)]
 	r.spend(len(kept))
-	switch of.(type) {
-	case Text:
-		var b builder
-		for _, c := range kept {
-			b.add(c.(Text))
-		}
-		return r.made(b.text())
-	case tuple:
-		return tuple(kept)
+	if _, isText := of.(Text); !isText {
+		return List(slices.Clip(kept))
 	}
-	return List(kept)
+	var b builder
+	for _, c := range kept {
+		b.add(c.(Text))
+	}
+	return r.made(b.text())
+}
+
+// sliced returns the elements of a value that can be sliced.
+func (r *rendering) sliced(of any) ([]any, bool) {
+	switch of.(type) {
+	case Text, List:
+		list, _ := r.elements(of)
+		return list, r.err == nil
+	}
+	r.fail("a slice of %s is not supported", typeName(of))
+	return nil, false
 }
 
 // callArguments are the arguments of a call as written.
@@ -254,21 +234,21 @@ func (a args) bind(r *rendering, what string, required int, parameters ...string
 		v[i] = absent{}
 	}
 	if len(a.values) > len(v) {
-		r.fail("%s has at most %d arguments", what, len(v))
+		r.fail("%s with more than %d arguments is not supported", what, len(v))
 		return v
 	}
 	copy(v, a.values)
 	for i, name := range a.names {
 		at := slices.Index(parameters, name)
 		if at < 0 || v[at] != (absent{}) {
-			r.fail("%s has no further argument %s", what, name)
+			r.fail("%s with the argument %s is not supported", what, name)
 			return v
 		}
 		v[at] = a.named[i]
 	}
 	for i := range required {
 		if v[i] == (absent{}) {
-			r.fail("%s needs %d arguments", what, required)
+			r.fail("%s with fewer than %d arguments is not supported", what, required)
 		}
 	}
 	return v
@@ -284,7 +264,7 @@ func (e call) eval(r *rendering, s *scope) any {
 	a := e.callArguments.eval(r, s)
 	f, ok := of.(function)
 	if !ok {
-		return r.fail("%s cannot be called", typeName(of))
+		return r.fail("%s cannot be called; a function that chat templates rarely use is not supported", typeName(of))
 	}
 	if !r.spend(1) {
 		return undefined{}
@@ -292,34 +272,19 @@ func (e call) eval(r *rendering, s *scope) any {
 	return f.call(r, a)
 }
 
-type filtered struct {
-	value expr
-	name  string
-	callArgumentsField
+// applied is a filter or a test of a value.
+type applied struct {
+	value     expr
+	apply     operation
+	arguments callArguments
 }
 
-type callArgumentsField struct{ arguments callArguments }
-
-func (e filtered) eval(r *rendering, s *scope) any {
+func (e applied) eval(r *rendering, s *scope) any {
 	v, a := e.value.eval(r, s), e.arguments.eval(r, s)
 	if !r.spend(1 + weight(v)) {
 		return undefined{}
 	}
-	return filters[e.name](r, v, a)
-}
-
-type tested struct {
-	value expr
-	name  string
-	callArgumentsField
-}
-
-func (e tested) eval(r *rendering, s *scope) any {
-	v, a := e.value.eval(r, s), e.arguments.eval(r, s)
-	if !r.spend(1 + weight(v)) {
-		return undefined{}
-	}
-	return tests[e.name](r, v, a)
+	return e.apply(r, v, a)
 }
 
 type negation struct{ of expr }
@@ -356,11 +321,7 @@ type concatenation struct{ items []expr }
 func (e concatenation) eval(r *rendering, s *scope) any {
 	var b builder
 	for _, x := range e.items {
-		v := x.eval(r, s)
-		if _, ok := v.(safe); ok {
-			return r.fail("~ with a string marked safe is not supported")
-		}
-		b.add(r.str(v))
+		b.add(r.str(x.eval(r, s)))
 		if b.Len() > maxText {
 			return r.stop(errLong)
 		}
@@ -368,49 +329,24 @@ func (e concatenation) eval(r *rendering, s *scope) any {
 	return r.made(b.text())
 }
 
-type sign struct {
-	minus bool
-	of    expr
-}
+type minusOf struct{ of expr }
 
-func (e sign) eval(r *rendering, s *scope) any {
+func (e minusOf) eval(r *rendering, s *scope) any {
 	v := e.of.eval(r, s)
-	if f, ok := v.(float64); ok {
-		if e.minus {
-			return -f
-		}
-		return f
+	i, ok := v.(int64)
+	if !ok || i == math.MinInt64 {
+		return r.fail("minus %s is not supported", typeName(v))
 	}
-	i, ok := whole(v)
-	switch {
-	case !ok || i == math.MinInt64:
-		return r.fail("the sign of %s is not supported", typeName(v))
-	case e.minus:
-		return -i
-	}
-	return i
-}
-
-type operand struct {
-	operator string
-	value    expr
+	return -i
 }
 
 type comparison struct {
-	first expr
-	rest  []operand
+	operator    string
+	left, right expr
 }
 
 func (e comparison) eval(r *rendering, s *scope) any {
-	left := e.first.eval(r, s)
-	for _, o := range e.rest {
-		right := o.value.eval(r, s)
-		if !r.compare(o.operator, left, right) || r.err != nil {
-			return false
-		}
-		left = right
-	}
-	return true
+	return r.compare(e.operator, e.left.eval(r, s), e.right.eval(r, s))
 }
 
 func (r *rendering) compare(operator string, a, b any) bool {
@@ -421,40 +357,23 @@ func (r *rendering) compare(operator string, a, b any) bool {
 		return !r.equal(a, b, 0)
 	case "in":
 		return r.in(a, b)
-	case "not in":
-		return !r.in(a, b)
-	}
-	c, ok := r.order(a, b)
-	switch operator {
 	case "<":
-		return ok && c < 0
+		return r.order(a, b) < 0
 	case "<=":
-		return ok && c <= 0
+		return r.order(a, b) <= 0
 	case ">":
-		return ok && c > 0
+		return r.order(a, b) > 0
 	}
-	return ok && c >= 0
+	return r.order(a, b) >= 0
 }
 
-// real returns a number exactly; ok is false for another value, NaN and infinities.
-func real(v any) (x *big.Float, ok bool) {
+// float returns a number that a float64 has exactly.
+func float(v any) (float64, bool) {
 	if i, ok := whole(v); ok {
-		return new(big.Float).SetInt64(i), true
+		return float64(i), -1<<53 <= i && i <= 1<<53
 	}
-	switch v := v.(type) {
-	case float64:
-		if !math.IsNaN(v) && !math.IsInf(v, 0) {
-			return big.NewFloat(v), true
-		}
-	case json.Number:
-		if len(v) >= 1000 {
-			return nil, false
-		}
-		if i, ok := new(big.Int).SetString(string(v), 10); ok {
-			return new(big.Float).SetInt(i), true
-		}
-	}
-	return nil, false
+	f, ok := v.(float64)
+	return f, ok
 }
 
 func (r *rendering) equal(a, b any, depth int) bool {
@@ -464,18 +383,25 @@ func (r *rendering) equal(a, b any, depth int) bool {
 	if !r.spend(1 + weight(a) + weight(b)) {
 		return false
 	}
-	if x, ok := real(a); ok {
-		y, ok := real(b)
-		return ok && x.Cmp(y) == 0
-	}
 	switch a := a.(type) {
 	case nil:
 		return b == nil
-	case float64: // NaN or an infinity
-		b, ok := b.(float64)
-		return ok && a == b
-	case json.Number:
-		return a == b
+	case bool, int64, float64, json.Number:
+		switch b.(type) {
+		case bool, int64, float64, json.Number:
+			if n, ok := whole(a); ok {
+				if m, ok := whole(b); ok {
+					return n == m
+				}
+			}
+			x, okA := float(a)
+			y, okB := float(b)
+			if !okA || !okB {
+				r.fail("comparing integers above 2^53 is not supported")
+			}
+			return x == y
+		}
+		return false
 	case Text:
 		b, ok := b.(Text)
 		return ok && a.s == b.s
@@ -484,9 +410,6 @@ func (r *rendering) equal(a, b any, depth int) bool {
 		return ok && r.equalLists(a, b, depth)
 	case tuple:
 		b, ok := b.(tuple)
-		return ok && r.equalLists(a, b, depth)
-	case numbers:
-		b, ok := b.(numbers)
 		return ok && r.equalLists(a, b, depth)
 	case Dict:
 		b, ok := b.(Dict)
@@ -522,34 +445,19 @@ func (r *rendering) equalLists(a, b []any, depth int) bool {
 	return true
 }
 
-// order compares numbers or strings. ok is false for NaN, which is below and above nothing, and after an error.
-func (r *rendering) order(a, b any) (c int, ok bool) {
+// order compares integers or strings.
+func (r *rendering) order(a, b any) int {
 	r.spend(weight(a) + weight(b))
-	if x, isText := a.(Text); isText {
-		if y, isText := b.(Text); isText {
-			return strings.Compare(x.s, y.s), true
-		}
+	x, isText := a.(Text)
+	if y, ok := b.(Text); ok && isText {
+		return strings.Compare(x.s, y.s)
 	}
-	x, okA := real(a)
-	y, okB := real(b)
-	if okA && okB {
-		return x.Cmp(y), true
+	n, okA := whole(a)
+	m, okB := whole(b)
+	if !okA || !okB {
+		r.fail("the order of %s and %s is not supported", typeName(a), typeName(b))
 	}
-	f, isA := a.(float64)
-	g, isB := b.(float64)
-	switch {
-	case isA && isB && (math.IsNaN(f) || math.IsNaN(g)), isA && math.IsNaN(f) && okB, okA && isB && math.IsNaN(g):
-		return 0, false
-	case isA && !okA && (okB || isB):
-		if isB && f == g {
-			return 0, true
-		}
-		return int(math.Copysign(1, f)), true
-	case isB && !okB && okA:
-		return -int(math.Copysign(1, g)), true
-	}
-	r.fail("the order of %s and %s is not supported", typeName(a), typeName(b))
-	return 0, false
+	return cmp.Compare(n, m)
 }
 
 func (r *rendering) in(a, b any) bool {
@@ -595,111 +503,27 @@ func (e arithmetic) eval(r *rendering, s *scope) any {
 	}
 	switch x := a.(type) {
 	case Text:
-		switch y := b.(type) {
-		case Text:
-			if e.operator == "+" {
-				return r.made(Join(x, y))
-			}
-		default:
-			if n, ok := whole(b); ok && e.operator == "*" {
-				return r.repeat(x, n)
-			}
+		if y, ok := b.(Text); ok && e.operator == "+" {
+			return r.made(Join(x, y))
 		}
 	case List:
 		if y, ok := b.(List); ok && e.operator == "+" {
 			r.spend(len(x) + len(y))
 			return slices.Concat(x, y)
 		}
-	case tuple:
-		if y, ok := b.(tuple); ok && e.operator == "+" {
-			r.spend(len(x) + len(y))
-			return slices.Concat(x, y)
-		}
 	}
-	if n, ok := whole(a); ok {
-		if t, isText := b.(Text); isText && e.operator == "*" {
-			return r.repeat(t, n)
-		}
-		if m, ok := whole(b); ok {
-			return r.integers(e.operator, n, m)
-		}
+	n, okA := whole(a)
+	m, okB := whole(b)
+	const most = 1 << 62 // sums of two fit
+	switch {
+	case !okA || !okB || max(n, -n, m, -m) > most || min(n, m) < -most:
+		return r.fail("%s %s %s is not supported", typeName(a), e.operator, typeName(b))
+	case e.operator == "+":
+		return n + m
+	case e.operator == "-":
+		return n - m
+	case m <= 0:
+		return r.fail("%% by %d is not supported", m)
 	}
-	x, okA := float(a)
-	y, okB := float(b)
-	if okA && okB {
-		return r.floats(e.operator, x, y)
-	}
-	return r.fail("%s %s %s is not supported", typeName(a), e.operator, typeName(b))
-}
-
-func (r *rendering) repeat(t Text, n int64) any {
-	if n > 0 && int64(len(t.s)) > maxText/n {
-		return r.stop(errLong)
-	}
-	var b builder
-	if t.s == "" || n <= 0 || !r.spend(int(n)) {
-		return Text{}
-	}
-	for range n {
-		b.add(t)
-	}
-	return r.made(b.text())
-}
-
-func float(v any) (float64, bool) {
-	if i, ok := whole(v); ok {
-		return float64(i), true
-	}
-	f, ok := v.(float64)
-	return f, ok
-}
-
-func (r *rendering) integers(operator string, n, m int64) any {
-	x, y, z := big.NewInt(n), big.NewInt(m), new(big.Int)
-	switch operator {
-	case "+":
-		z.Add(x, y)
-	case "-":
-		z.Sub(x, y)
-	case "*":
-		z.Mul(x, y)
-	default:
-		if m == 0 {
-			return r.fail("division by zero")
-		}
-		if operator == "/" {
-			f, _ := new(big.Rat).SetFrac(x, y).Float64()
-			return f
-		}
-		rest := new(big.Int)
-		z.DivMod(x, y, rest) // the remainder is not negative; Python's has the sign of the divisor
-		if m < 0 && rest.Sign() != 0 {
-			rest.Add(rest, y)
-			z.Sub(z, big.NewInt(1))
-		}
-		if operator == "%" {
-			z = rest
-		}
-	}
-	if !z.IsInt64() {
-		return r.fail("%d %s %d is too large", n, operator, m)
-	}
-	return z.Int64()
-}
-
-func (r *rendering) floats(operator string, x, y float64) any {
-	if y == 0 && (operator == "/" || operator == "//" || operator == "%") {
-		return r.fail("division by zero")
-	}
-	switch operator {
-	case "+":
-		return x + y
-	case "-":
-		return x - y
-	case "*":
-		return x * y
-	case "/":
-		return x / y
-	}
-	return r.fail("%s of floats is not supported", operator)
+	return (n%m + m) % m // Python's remainder has the sign of the divisor
 }

@@ -3,8 +3,10 @@ package jinja_test
 import (
 	"compress/gzip"
 	"encoding/json"
+	"math"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -108,8 +110,8 @@ func TestExpressionsAreAsTheReference(t *testing.T) {
 		}
 	}
 	t.Logf("%d expressions, %d are errors of the reference, %d more are refused", len(r.Expressions), failures, refused)
-	if len(r.Expressions) != 300 || refused > 50 {
-		t.Errorf("%d expressions, %d refused; want 300, at most 50", len(r.Expressions), refused)
+	if len(r.Expressions) != 300 || refused > 105 { // the rest of Jinja, which chat templates do not use
+		t.Errorf("%d expressions, %d refused; want 300, at most 105", len(r.Expressions), refused)
 	}
 }
 
@@ -178,15 +180,17 @@ func TestTextsKeepTheirMarks(t *testing.T) {
 
 func TestTemplatesAreRefusedWithTheLine(t *testing.T) {
 	nest := func(n, value string) string {
-		return "{% set ns = namespace(x=[]) %}{% for i in range(" + n + ") %}{% set ns.x = [" + value +
+		return "{% set ns = namespace(x=[]) %}{% for i in many[:" + n + "] %}{% set ns.x = [" + value +
 			"] %}{% endfor %}{{ ns.x | tojson }}"
 	}
-	passes := "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+	passes := "{% for i in many %}{% for j in many %}{% endfor %}{% endfor %}"
 	grow := "{% set ns = namespace(x='aaaaaaaaaaaaaaaa') %}" +
-		"{% for i in range(99) %}{% set ns.x = ns.x + ns.x %}{% endfor %}"
+		"{% for i in many[:99] %}{% set ns.x = ns.x + ns.x %}{% endfor %}"
+	vars := map[string]any{"many": slices.Repeat(jinja.List{true}, 99999), "big": int64(math.MaxInt64),
+		"huge": json.Number("123456789012345678901")}
 	for source, want := range map[string]string{
-		"\n{% macro f() %}{% endmacro %}":   "line 2: macro is not supported",
-		"{% include 'x' %}":                 "line 1: include is not supported",
+		"\n{% macro f() %}{% endmacro %}":   "line 2: the tag macro is not supported",
+		"{% include 'x' %}":                 "line 1: the tag include is not supported",
 		"{{ 1 | nope }}":                    "line 1: the filter nope is unknown",
 		"{{ 1 is nope }}":                   "line 1: the test nope is unknown",
 		"{% for x in y %}":                  "expected {% endfor %}",
@@ -203,10 +207,19 @@ func TestTemplatesAreRefusedWithTheLine(t *testing.T) {
 		passes:                                                              "more than 10000000 steps",
 		nest("999", "ns.x"):                                                 "nested deeper than 100",
 		nest("60", "ns.x, ns.x"):                                            "more than 10000000 steps",
-		"{{ range(999999) }}":                                               "more than 100000 numbers",
+		"{{ range(3) }}":                                                    "rarely use is not supported",
+		"{{ 1.5 }}":                                                         "the number 1. is not supported",
+		"{{ 'a\\x41' }}":                                                    `the escape "\\x" is not supported`,
+		"{{ 1 < 2 < 3 }}":                                                   "a chain of comparisons is not supported",
+		"{{ many[::2] }}":                                                   "a step other than [::-1] is not supported",
+		"{{ big + 1 }}":                                                     "an integer + an integer is not supported",
+		"{{ huge < 1 }}":                                                    "the order of an integer and an integer",
+		"{{ huge == 1 }}":                                                   "comparing integers above 2^53 is not supported",
+		"{{ 'ä' | upper }}":                                                 "beyond ASCII are not supported",
+		"{{ 'a' | replace('', 'b') }}":                                      "replace of an empty string is not supported",
 	} {
-		_, err := render(source, nil)
-		must.Match(t, err, want)
+		_, err := render(source, vars)
+		must.Match(t, err, want, source)
 	}
 }
 
@@ -214,7 +227,7 @@ func TestTemplatesAreRefusedWithTheLine(t *testing.T) {
 func TestLongTextsAreRefusedBeforeTheyBecomeLists(t *testing.T) {
 	vars := map[string]any{"x": jinja.Foreign(strings.Repeat("a", 16<<20))}
 	for _, source := range []string{"{% for c in x %}{% endfor %}", "{{ x[0] }}", "{{ x[0:1] }}", "{{ x | list }}",
-		"{% set a, b = x %}", "{% for i in range(99) %}{{ x | length }}{% endfor %}"} {
+		"{% set a, b = x %}", "{% for c in x[1:] %}{% endfor %}"} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		_, err := render(source, vars)
@@ -231,20 +244,19 @@ func TestWorkOnLongTextsIsCounted(t *testing.T) {
 	must.Long(t)
 	long := func(s string) any { return jinja.Own(strings.Repeat(s, 1<<20)) }
 	number := func() any { return json.Number(strings.Repeat("9", 1<<20)) }
-	vars := map[string]any{"x": long("a"), "y": long("a"), "spaces": long(" "), "n": number(), "m": number(),
+	many := slices.Repeat(jinja.List{true}, 99999)
+	vars := map[string]any{"many": many, "x": long("a"), "y": long("a"), "spaces": long(" "), "n": number(),
 		"few": jinja.Own(strings.Repeat("a", 2000)), "set": jinja.Own(strings.Repeat("b", 2000) + "a"),
-		"i": json.Number(strings.Repeat("9", 999)),
 		"d": jinja.Dict{{Key: long("a").(jinja.Text), Value: int64(1)}}}
-	for _, e := range []string{"x.startswith(y)", "x.endswith(('b', y))", "spaces.strip()", "spaces | trim",
-		"few.strip(set)", "spaces.split()", "d[y]", "d.get(y)", "y in d", "{x: 1, y: 2} is mapping", "x == y", "x <= y", "n == m",
-		"[y] | reject('equalto', x) | list", "[spaces] | map('trim') | list",
-		"[x] | selectattr('startswith') | list"} {
-		_, err := render("{% for k in range(999) %}{% if "+e+" %}{% endif %}{% endfor %}", vars)
+	for _, e := range []string{"x.startswith(y)", "x.endswith(y)", "spaces.strip()", "spaces | trim",
+		"few.strip(set)", "spaces.split('b')", "d[y]", "d.get(y)", "y in d", "{x: 1, y: 2} is mapping", "x == y", "x <= y",
+		"[y] | reject('equalto', x) | list", "[spaces] | map(attribute='strip') | list",
+		"[x] | selectattr('startswith') | list",
+		"[1] | map(attribute=x) | list"} {
+		_, err := render("{% for k in many %}{% if "+e+" %}{% endif %}{% endfor %}", vars)
 		must.Match(t, err, "more than 10000000 steps", e)
 	}
-	_, err := render("{% for k in range(99999) %}{% if i < i and i > i %}{% endif %}{% endfor %}", vars)
-	must.Match(t, err, "more than 10000000 steps", "comparisons of integers of 999 digits")
-	_, err = render("{{ "+strings.Repeat("n", 300)+" }}", nil)
+	_, err := render("{{ "+strings.Repeat("n", 300)+" }}", nil)
 	must.Match(t, err, "has 300 bytes; at most 256", "a long name")
 	_, err = render("{{ "+strings.Repeat("'a'", 6000)+" }}", nil)
 	must.Match(t, err, "more than 5000 operators", "literals in a row")

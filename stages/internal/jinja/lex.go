@@ -23,7 +23,6 @@ const (
 	name
 	text // a string literal, unescaped
 	integer
-	decimal
 	operator
 )
 
@@ -239,47 +238,23 @@ func (l *lexer) tag(block bool) error {
 func digit(c byte) bool  { return c >= '0' && c <= '9' }
 func letter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 
-// digits returns the number of digits at an offset from the current place.
-func (l *lexer) digits(from int) (n int) {
-	for l.at+from+n < len(l.source) && digit(l.source[l.at+from+n]) {
+func (l *lexer) number() error {
+	n := 1
+	for l.at+n < len(l.source) && digit(l.source[l.at+n]) {
 		n++
 	}
-	return n
-}
-
-func (l *lexer) byteAt(offset int) byte {
-	if l.at+offset < len(l.source) {
-		return l.source[l.at+offset]
+	end := byte(' ')
+	if l.at+n < len(l.source) {
+		end = l.source[l.at+n]
 	}
-	return 0
-}
-
-func (l *lexer) number() error {
-	n, k := l.digits(0), integer
-	leading := n > 1 && l.source[l.at] == '0'
-	if l.at == 0 || l.source[l.at-1] != '.' { // a.1.2 is the item 2 of the item 1
-		if m := l.digits(n + 1); l.byteAt(n) == '.' && m > 0 {
-			n, k = n+1+m, decimal
-		}
-		if l.byteAt(n)|0x20 == 'e' {
-			sign := 0
-			if c := l.byteAt(n + 1); c == '+' || c == '-' {
-				sign = 1
-			}
-			if m := l.digits(n + 1 + sign); m > 0 {
-				n, k = n+1+sign+m, decimal
-			}
-		}
+	if end == '.' || end == '_' || letter(end) || l.has("0") && n > 1 || n > 18 {
+		return mistake(l.line, "the number %.40s%c is not supported: write at most 18 digits", l.source[l.at:l.at+n], end)
 	}
-	if c := l.byteAt(n); c == '_' || letter(c) || k == integer && leading {
-		return mistake(l.line, "the number %s is not supported: write digits, with a point or an exponent if needed",
-			l.source[l.at:min(l.at+n+1, len(l.source))])
-	}
-	l.add(k, l.skip(n))
+	l.add(integer, l.skip(n))
 	return nil
 }
 
-// literal reads a string with the escapes of Python.
+// literal reads a string.
 func (l *lexer) literal(quote byte) error {
 	line := l.line
 	var b strings.Builder
@@ -295,51 +270,13 @@ func (l *lexer) literal(quote byte) error {
 			i++
 			continue
 		}
-		n, err := escape(&b, l.source[i:])
-		if err != nil {
-			return mistake(line, "%w", err)
+		escape := l.source[i:min(i+2, len(l.source))]
+		at := strings.IndexByte("ntr\\'\"", escape[len(escape)-1])
+		if at < 0 || len(escape) < 2 {
+			return mistake(line, "the escape %q is not supported; write the character itself", escape)
 		}
-		i += n
+		b.WriteByte("\n\t\r\\'\""[at])
+		i += 2
 	}
 	return mistake(line, "the string has no end")
-}
-
-// escape writes the character of an escape at the start of s and returns the length of the escape.
-func escape(b *strings.Builder, s string) (n int, err error) {
-	if len(s) < 2 {
-		return len(s), nil // the string has no end
-	}
-	if i := strings.IndexByte("ntr\\'\"abfv", s[1]); i >= 0 {
-		b.WriteByte("\n\t\r\\'\"\a\b\f\v"[i])
-		return 2, nil
-	}
-	digits := map[byte]int{'x': 2, 'u': 4, 'U': 8}[s[1]]
-	switch {
-	case s[1] == '\n':
-		return 2, nil
-	case s[1] == 'N':
-		return 0, fmt.Errorf(`the escape \N is not supported; write the character itself`)
-	case s[1] >= '0' && s[1] <= '7':
-		n := 2
-		for n < 4 && n < len(s) && s[n] >= '0' && s[n] <= '7' {
-			n++
-		}
-		code, _ := strconv.ParseUint(s[1:n], 8, 32)
-		b.WriteRune(rune(code))
-		return n, nil
-	case s[1] >= utf8.RuneSelf:
-		return 0, fmt.Errorf("a backslash before a character beyond ASCII is not supported")
-	case digits == 0:
-		b.WriteByte('\\') // an unknown escape is no escape
-		return 1, nil
-	}
-	if len(s) < 2+digits {
-		return 0, fmt.Errorf("the escape %q is not complete", s)
-	}
-	code, err := strconv.ParseUint(s[2:2+digits], 16, 32)
-	if err != nil || !utf8.ValidRune(rune(code)) || code > utf8.MaxRune {
-		return 0, fmt.Errorf("the escape %q is no character", s[:2+digits])
-	}
-	b.WriteRune(rune(code))
-	return 2 + digits, nil
 }

@@ -1,80 +1,41 @@
 package jinja
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
-	"unicode"
+	"unicode/utf8"
 )
 
-// functions are the global names of a template.
-var functions = map[string]any{
-	"namespace": function{"namespace", func(r *rendering, a args) any {
-		ns := &namespace{map[string]any{}}
-		if len(a.values) > 0 {
-			return r.fail("namespace with an argument without a name is not supported")
-		}
-		for i, name := range a.names {
-			ns.values[name] = a.named[i]
-		}
-		return ns
-	}},
-	"range": function{"range", func(r *rendering, a args) any {
-		v := a.bind(r, "range", 1, "/start", "/stop", "/step")
-		bounds := [3]int64{0, 0, 1}
-		if v[1] == (absent{}) {
-			v[0], v[1] = int64(0), v[0]
-		}
-		for i, x := range v {
-			if x == (absent{}) {
-				continue
-			}
-			n, ok := whole(x)
-			if !ok {
-				return r.fail("range takes integers, not %s", typeName(x))
-			}
-			bounds[i] = n
-		}
-		from, to, step := bounds[0], bounds[1], bounds[2]
-		list := numbers{}
-		for i := from; step > 0 && i < to || step < 0 && i > to; i += step {
-			if list = append(list, i); len(list) > 100_000 {
-				return r.fail("range has more than 100000 numbers")
-			}
-			if next := i + step; (next > i) != (step > 0) {
-				break // beyond int64
-			}
-		}
-		if step == 0 {
-			return r.fail("the step of range is 0")
-		}
-		r.spend(len(list))
-		return list
-	}},
-	"raise_exception": function{"raise_exception", func(r *rendering, a args) any {
-		v := a.bind(r, "raise_exception", 1, "message")
-		return r.fail("the template refuses: %.1000s", r.str(v[0]).s)
-	}},
-	"strftime_now": function{"strftime_now", func(r *rendering, a args) any {
-		f, ok := a.bind(r, "strftime_now", 1, "format")[0].(Text)
-		if !ok {
-			return r.fail("strftime_now takes a format as a string")
-		}
-		date := map[byte]string{'d': "26", 'm': "07", 'Y': "2024", 'y': "24", 'b': "Jul", 'B': "July", 'A': "Friday",
-			'a': "Fri", 'H': "00", 'M': "00", 'S': "00", '%': "%"}
-		var b strings.Builder
-		for i := 0; i < len(f.s); i++ {
-			if f.s[i] != '%' {
-				b.WriteByte(f.s[i])
-				continue
-			}
-			i++
-			if i == len(f.s) || date[f.s[i]] == "" {
-				return r.fail("strftime_now(%.80q) is not supported; known are %%d %%m %%Y %%y %%b %%B %%A %%a %%H %%M %%S", f.s)
-			}
-			b.WriteString(date[f.s[i]])
-		}
-		return r.made(Own(b.String()))
-	}},
+// functions returns the global names of a template.
+func functions() map[string]any {
+	return map[string]any{"namespace": function{newNamespace}, "raise_exception": function{raise},
+		"strftime_now": function{now}}
+}
+
+func newNamespace(r *rendering, a args) any {
+	ns := &namespace{map[string]any{}}
+	if len(a.values) > 0 {
+		return r.fail("namespace with an argument without a name is not supported")
+	}
+	for i, name := range a.names {
+		ns.values[name] = a.named[i]
+	}
+	return ns
+}
+
+func raise(r *rendering, a args) any {
+	return r.fail("the template refuses: %.1000s", r.str(a.bind(r, "raise_exception", 1, "message")[0]).s)
+}
+
+// now returns the date of the Llama models' examples.
+func now(r *rendering, a args) any {
+	f := r.textOf("strftime_now", a.bind(r, "strftime_now", 1, "format")[0]).s
+	date := strings.NewReplacer("%d", "26", "%m", "07", "%Y", "2024", "%b", "Jul", "%B", "July", "%A", "Friday").Replace(f)
+	if strings.Contains(date, "%") {
+		return r.fail("strftime_now(%.80q) is not supported; known are %%d %%m %%Y %%b %%B %%A", f)
+	}
+	return r.made(Own(date))
 }
 
 // method returns the attribute of a value in Python: a method, or a value of loop or a namespace. An unknown one of a
@@ -99,15 +60,15 @@ func (r *rendering) method(of any, name string) (v any, ok bool) {
 	case *loop:
 		return of.attribute(r, name)
 	case Text:
-		if f := methodsOfText[name]; f != nil {
+		if f := methodOfText(of, name); f != nil {
 			r.spend(weight(of))
-			return function{name, func(r *rendering, a args) any { return f(r, of, a) }}, true
+			return function{f}, true
 		}
 	case Dict:
-		if f := methodsOfDict[name]; f != nil {
-			return function{name, func(r *rendering, a args) any { return f(r, of, a) }}, true
+		if f := methodOfDict(of, name); f != nil {
+			return function{f}, true
 		}
-		if name != "copy" && name != "fromkeys" {
+		if !slices.Contains([]string{"copy", "fromkeys", "values"}, name) { // a method of Python that is not supported
 			return nil, false
 		}
 	case nil:
@@ -129,11 +90,6 @@ func (l *loop) attribute(r *rendering, name string) (any, bool) {
 		return l.index == n-1, true
 	case "length":
 		return int64(n), true
-	case "previtem":
-		if l.index > 0 {
-			return l.items[l.index-1], true
-		}
-		return undefined{"previtem"}, true
 	case "nextitem":
 		if l.index+1 < n {
 			return l.items[l.index+1], true
@@ -143,40 +99,33 @@ func (l *loop) attribute(r *rendering, name string) (any, bool) {
 	return r.fail("loop.%s is not supported", name), true
 }
 
-var methodsOfDict = map[string]func(*rendering, Dict, args) any{
-	"get": func(r *rendering, d Dict, a args) any {
-		v := a.bind(r, "get", 1, "/key", "/default")
-		key, ok := v[0].(Text)
-		if x, found := r.find(d, key.s); ok && found {
-			return x
+// methodOfDict returns a method of a mapping, or nil.
+func methodOfDict(d Dict, name string) func(*rendering, args) any {
+	switch name {
+	case "get":
+		return func(r *rendering, a args) any {
+			v := a.bind(r, "get", 1, "/key", "/default")
+			if x, found := r.find(d, r.textOf("get", v[0]).s); found {
+				return x
+			}
+			if v[1] == (absent{}) {
+				return nil
+			}
+			return v[1]
 		}
-		switch v[0].(type) {
-		case List, Dict:
-			return r.fail("%s is no key", typeName(v[0]))
+	case "keys":
+		return func(r *rendering, a args) any {
+			a.bind(r, "keys", 0)
+			keys, _ := r.elements(d)
+			return view(keys)
 		}
-		if v[1] == (absent{}) {
-			return nil
+	case "items":
+		return func(r *rendering, a args) any {
+			a.bind(r, "items", 0)
+			return view(r.items(d))
 		}
-		return v[1]
-	},
-	"keys": func(r *rendering, d Dict, a args) any {
-		a.bind(r, "keys", 0)
-		keys, _ := r.elements(d)
-		return view(keys)
-	},
-	"values": func(r *rendering, d Dict, a args) any {
-		a.bind(r, "values", 0)
-		var values view
-		for _, m := range d {
-			values = append(values, m.Value)
-		}
-		r.spend(len(d))
-		return values
-	},
-	"items": func(r *rendering, d Dict, a args) any {
-		a.bind(r, "items", 0)
-		return view(r.items(d))
-	},
+	}
+	return nil
 }
 
 func (r *rendering) items(d Dict) (list []any) {
@@ -187,19 +136,13 @@ func (r *rendering) items(d Dict) (list []any) {
 	return list
 }
 
-// texts converts arguments to strings.
+// textOf returns a string. Another value is an error.
 func (r *rendering) textOf(what string, v any) Text {
 	t, ok := v.(Text)
 	if !ok {
-		r.fail("%s takes a string, not %s", what, typeName(v))
+		r.fail("%s takes a string; %s is not supported", what, typeName(v))
 	}
 	return t
-}
-
-func trimmed(left, right bool) func(*rendering, Text, args) any {
-	return func(r *rendering, t Text, a args) any {
-		return r.trim(t, a.bind(r, "strip", 0, "/chars")[0], left, right)
-	}
 }
 
 func (r *rendering) trim(t Text, chars any, left, right bool) any {
@@ -219,55 +162,31 @@ func (r *rendering) trim(t Text, chars any, left, right bool) any {
 	return r.made(t.Cut(from, to))
 }
 
-func affix(has func(s, x string) bool) func(*rendering, Text, args) any {
-	return func(r *rendering, t Text, a args) any {
-		v := a.bind(r, "startswith", 1, "/prefix")[0]
-		choices := []any{v}
-		if several, ok := v.(tuple); ok {
-			choices = several
-		}
-		for _, x := range choices {
-			if r.spend(weight(x)) && has(t.s, r.textOf("startswith", x).s) {
-				return true
-			}
-		}
-		return false
-	}
-}
-
-// changed maps characters to other characters. It refuses those that Python maps to several or by their place.
-func (r *rendering) changed(t Text, lower bool) any {
+// upper and lower cases beyond ASCII differ between Python and Go.
+func (r *rendering) cased(t Text, change func(string) string) any {
 	var b builder
 	for _, run := range t.Runs() {
-		b.add(marked(strings.Map(func(c rune) rune {
-			if lower {
-				if c == 0x130 || c == 0x3a3 {
-					r.fail("the lower case of %q is not supported", c)
-				}
-				return unicode.ToLower(c)
-			}
-			u := unicode.ToUpper(c)
-			if c >= 0x1f50 && c <= 0x1fff || c > 0x7f && unicode.IsLower(c) && u == c {
-				r.fail("the upper case of %q is not supported", c)
-			}
-			return u
-		}, run.Text), run.Foreign))
+		if strings.ContainsFunc(run.Text, func(c rune) bool { return c >= utf8.RuneSelf }) {
+			return r.fail("upper and lower of characters beyond ASCII are not supported")
+		}
+		b.add(marked(change(run.Text), run.Foreign))
 	}
 	return r.made(b.text())
 }
 
-func (r *rendering) replace(t, old, fresh Text, count int64) any {
+func (r *rendering) replace(t Text, a args) any {
+	v := a.bind(r, "replace", 2, "old", "new")
+	old, fresh := r.textOf("replace", v[0]), r.textOf("replace", v[1])
+	if old.s == "" {
+		return r.fail("replace of an empty string is not supported")
+	}
 	var b builder
 	at := 0
-	for n := int64(0); count < 0 || n < count; n++ {
+	for {
 		i := strings.Index(t.s[at:], old.s)
-		if old.s == "" && n > 0 { // between all characters
-			if i = runeLen(t.s[at:]); i == 0 {
-				break
-			}
-		}
 		if i < 0 {
-			break
+			b.add(t.Cut(at, len(t.s)))
+			return r.made(b.text())
 		}
 		b.add(t.Cut(at, at+i))
 		b.add(fresh)
@@ -276,214 +195,182 @@ func (r *rendering) replace(t, old, fresh Text, count int64) any {
 			return r.stop(errLong)
 		}
 	}
-	b.add(t.Cut(at, len(t.s)))
-	return r.made(b.text())
 }
 
-func (r *rendering) split(t Text, by any, most int64) any {
-	list := List{}
-	add := func(from, to int) bool {
-		list = append(list, r.made(t.Cut(from, to)))
-		return r.spend(1)
-	}
-	at := 0
-	if by == nil || by == (absent{}) {
-		for {
-			at = len(t.s) - len(strings.TrimLeftFunc(t.s[at:], Space))
-			if at == len(t.s) {
-				return list
-			}
-			end := strings.IndexFunc(t.s[at:], Space)
-			if most >= 0 && int64(len(list)) >= most || end < 0 {
-				end = len(t.s) - at
-			}
-			if !add(at, at+end) {
-				return list
-			}
-			at += end
-		}
-	}
-	sep := r.textOf("split", by).s
+func (r *rendering) split(t Text, a args) any {
+	sep := r.textOf("split", a.bind(r, "split", 1, "sep")[0]).s
 	if sep == "" {
 		return r.fail("split needs a separator that is not empty")
 	}
-	for {
+	list := List{}
+	for at := 0; r.spend(1); {
 		i := strings.Index(t.s[at:], sep)
-		if i < 0 || most >= 0 && int64(len(list)) >= most {
-			add(at, len(t.s))
-			return list
+		if i < 0 {
+			return append(list, r.made(t.Cut(at, len(t.s))))
 		}
-		if !add(at, at+i) {
-			return list
-		}
+		list = append(list, r.made(t.Cut(at, at+i)))
 		at += i + len(sep)
 	}
+	return list
 }
 
-// count returns an integer argument, -1 if absent.
-func (r *rendering) count(v any) int64 {
-	if v == (absent{}) {
-		return -1
+// methodOfText returns a method of a string, or nil.
+func methodOfText(t Text, name string) func(*rendering, args) any {
+	strip := func(left, right bool) func(*rendering, args) any {
+		return func(r *rendering, a args) any { return r.trim(t, a.bind(r, name, 0, "/chars")[0], left, right) }
 	}
-	n, ok := whole(v)
-	if !ok {
-		r.fail("a count is an integer, not %s", typeName(v))
+	affix := func(has func(s, x string) bool) func(*rendering, args) any {
+		return func(r *rendering, a args) any {
+			x := r.textOf(name, a.bind(r, name, 1, "/affix")[0])
+			return r.spend(weight(x)) && has(t.s, x.s)
+		}
 	}
-	return n
+	switch name {
+	case "strip":
+		return strip(true, true)
+	case "lstrip":
+		return strip(true, false)
+	case "rstrip":
+		return strip(false, true)
+	case "startswith":
+		return affix(strings.HasPrefix)
+	case "endswith":
+		return affix(strings.HasSuffix)
+	case "replace":
+		return func(r *rendering, a args) any { return r.replace(t, a) }
+	case "split":
+		return func(r *rendering, a args) any { return r.split(t, a) }
+	case "upper", "lower":
+		return func(r *rendering, a args) any { return filterNamed(name)(r, t, a) }
+	}
+	return nil
 }
 
-// methodsOfText are the supported methods of a string.
-var methodsOfText = map[string]func(*rendering, Text, args) any{
-	"strip": trimmed(true, true), "lstrip": trimmed(true, false), "rstrip": trimmed(false, true),
-	"startswith": affix(strings.HasPrefix), "endswith": affix(strings.HasSuffix),
-	"upper": func(r *rendering, t Text, a args) any {
-		a.bind(r, "upper", 0)
-		return r.changed(t, false)
-	},
-	"lower": func(r *rendering, t Text, a args) any {
-		a.bind(r, "lower", 0)
-		return r.changed(t, true)
-	},
-	"replace": func(r *rendering, t Text, a args) any {
-		v := a.bind(r, "replace", 2, "/old", "/new", "/count")
-		return r.replace(t, r.textOf("replace", v[0]), r.textOf("replace", v[1]), r.count(v[2]))
-	},
-	"split": func(r *rendering, t Text, a args) any {
-		v := a.bind(r, "split", 0, "sep", "maxsplit")
-		return r.split(t, v[0], r.count(v[1]))
-	},
-}
+// operation is a filter or a test.
+type operation func(r *rendering, v any, a args) any
 
-var (
-	filters map[string]func(r *rendering, v any, a args) any
-	tests   map[string]func(r *rendering, v any, a args) any
-)
-
-// The tables refer to functions that look into them, which a composite literal of a variable may not.
-func init() {
-	filters = map[string]func(r *rendering, v any, a args) any{
-		"tojson": tojson,
-		"trim": func(r *rendering, v any, a args) any {
+// filterNamed returns a filter, or nil.
+func filterNamed(name string) operation {
+	switch name {
+	case "tojson":
+		return tojson
+	case "trim":
+		return func(r *rendering, v any, a args) any {
 			return r.trim(r.str(v), a.bind(r, "trim", 0, "chars")[0], true, true)
-		},
-		"length": length,
-		"join":   join,
-		"items": func(r *rendering, v any, a args) any {
-			a.bind(r, "items", 0)
-			switch v := v.(type) {
-			case undefined:
-				return &stream{}
-			case Dict:
-				return &stream{r.items(v)}
-			}
-			return r.fail("items takes a dict, not %s", typeName(v))
-		},
-		"first": func(r *rendering, v any, a args) any {
-			a.bind(r, "first", 0)
-			if s, ok := v.(*stream); ok && len(s.items) > 0 {
-				x := s.items[0]
-				s.items = s.items[1:]
-				return x
-			}
-			if list := r.list(v); len(list) > 0 {
-				return list[0]
-			}
-			return undefined{"first"}
-		},
-		"last": func(r *rendering, v any, a args) any {
-			a.bind(r, "last", 0)
-			if _, ok := v.(*stream); ok {
-				return r.fail("the last of a generator is not supported; use list first")
-			}
-			if list := r.list(v); len(list) > 0 {
-				return list[len(list)-1]
-			}
-			return undefined{"last"}
-		},
-		"default": fallback,
-		"list": func(r *rendering, v any, a args) any {
-			a.bind(r, "list", 0)
-			return List(slices.Clip(r.list(v)))
-		},
-		"string": func(r *rendering, v any, a args) any {
-			a.bind(r, "string", 0)
-			return r.str(v)
-		},
-		"upper": func(r *rendering, v any, a args) any {
-			a.bind(r, "upper", 0)
-			return r.changed(r.str(v), false)
-		},
-		"lower": func(r *rendering, v any, a args) any {
-			a.bind(r, "lower", 0)
-			return r.changed(r.str(v), true)
-		},
-		"replace": func(r *rendering, v any, a args) any {
-			x := a.bind(r, "replace", 2, "old", "new", "count")
-			if x[2] == nil {
-				x[2] = absent{}
-			}
-			return r.replace(r.str(v), r.str(x[0]), r.str(x[1]), r.count(x[2]))
-		},
-		"map":        mapped,
-		"reject":     chosen(false, false),
-		"selectattr": chosen(true, true),
-		"rejectattr": chosen(false, true),
-		"safe": func(r *rendering, v any, a args) any {
-			a.bind(r, "safe", 0)
-			return safe{r.str(v)}
-		},
-	}
-	is := func(f func(v any) bool) func(*rendering, any, args) any {
+		}
+	case "length", "count":
+		return length
+	case "join":
+		return join
+	case "default":
+		return fallback
+	case "map":
+		return mapped
+	case "reject":
+		return chosen(false, false)
+	case "selectattr":
+		return chosen(true, true)
+	case "rejectattr":
+		return chosen(false, true)
+	case "replace":
+		return func(r *rendering, v any, a args) any { return r.replace(r.str(v), a) }
+	case "items", "list", "string", "upper", "lower", "first", "last": // without arguments
 		return func(r *rendering, v any, a args) any {
-			a.bind(r, "a test", 0)
-			return f(v)
+			a.bind(r, name, 0)
+			return r.plainFilter(name, v)
 		}
 	}
-	compare := func(operator string) func(*rendering, any, args) any {
+	return nil
+}
+
+func (r *rendering) plainFilter(name string, v any) any {
+	switch name {
+	case "items":
+		switch v := v.(type) {
+		case undefined:
+			return &stream{}
+		case Dict:
+			return &stream{r.items(v)}
+		}
+		return r.fail("items takes a dict, not %s", typeName(v))
+	case "list":
+		return List(slices.Clip(r.list(v)))
+	case "upper":
+		return r.cased(r.str(v), strings.ToUpper)
+	case "lower":
+		return r.cased(r.str(v), strings.ToLower)
+	case "string":
+		return r.str(v)
+	}
+	if _, ok := v.(*stream); ok {
+		return r.fail("the %s of a generator is not supported; use list first", name)
+	}
+	list := r.list(v)
+	switch {
+	case len(list) == 0:
+		return undefined{name}
+	case name == "first":
+		return list[0]
+	}
+	return list[len(list)-1]
+}
+
+// testNamed returns a test, or nil.
+func testNamed(name string) operation {
+	operator := map[string]string{"in": "in", "equalto": "==", "eq": "==", "==": "==", "ne": "!=", "gt": ">",
+		"lt": "<"}[name]
+	if operator != "" {
 		return func(r *rendering, v any, a args) any {
-			return r.compare(operator, v, a.bind(r, "a test", 1, "/other")[0])
+			return r.compare(operator, v, a.bind(r, name, 1, "/other")[0])
 		}
 	}
-	tests = map[string]func(r *rendering, v any, a args) any{
-		"defined":   is(func(v any) bool { _, no := v.(undefined); return !no }),
-		"undefined": is(func(v any) bool { _, ok := v.(undefined); return ok }),
-		"none":      is(func(v any) bool { return v == nil }),
-		"boolean":   is(func(v any) bool { _, ok := v.(bool); return ok }),
-		"true":      is(func(v any) bool { return v == true }),
-		"false":     is(func(v any) bool { return v == false }),
-		"integer":   is(func(v any) bool { _, no := v.(bool); return !no && isInteger(v) }),
-		"float":     is(func(v any) bool { _, ok := v.(float64); return ok }),
-		"number":    is(func(v any) bool { _, ok := v.(float64); return ok || isInteger(v) }),
-		"string": is(func(v any) bool {
-			_, a := v.(Text)
-			_, b := v.(safe)
-			return a || b
-		}),
-		"mapping": is(func(v any) bool { _, ok := v.(Dict); return ok }),
-		"iterable": is(func(v any) bool {
-			switch v.(type) {
-			case Text, safe, List, Dict, tuple, numbers, view, *stream, undefined, *loop:
-				return true
-			}
-			return false
-		}),
-		"sequence": is(func(v any) bool {
-			switch v.(type) {
-			case Text, safe, List, Dict, tuple, numbers, undefined:
-				return true
-			}
-			return false
-		}),
-		"in": compare("in"),
-		"==": compare("=="), "eq": compare("=="), "equalto": compare("=="), "ne": compare("!="), "lt": compare("<"),
-		"le": compare("<="), "gt": compare(">"), "ge": compare(">="),
+	var is func(v any) bool
+	switch name {
+	case "defined":
+		is = func(v any) bool { return !isUndefined(v) }
+	case "undefined":
+		is = isUndefined
+	case "none":
+		is = func(v any) bool { return v == nil }
+	case "true":
+		is = func(v any) bool { return v == true }
+	case "false":
+		is = func(v any) bool { return v == false }
+	case "boolean", "number", "integer", "float", "string", "mapping", "iterable", "sequence":
+		is = func(v any) bool { return slices.Contains(classes(v), name) }
+	default:
+		return nil
+	}
+	return func(r *rendering, v any, a args) any {
+		a.bind(r, name, 0)
+		return is(v)
 	}
 }
 
-func isInteger(v any) bool {
-	_, big := v.(interface{ Int64() (int64, error) })
-	_, ok := whole(v)
-	return ok || big
+func isUndefined(v any) bool {
+	_, is := v.(undefined)
+	return is
+}
+
+// classes returns the names of the tests of types that a value passes.
+func classes(v any) []string {
+	switch v.(type) {
+	case bool: // also a number in Python
+		return []string{"boolean", "number"}
+	case int64, json.Number:
+		return []string{"number", "integer"}
+	case float64:
+		return []string{"number", "float"}
+	case Text:
+		return []string{"string", "iterable", "sequence"}
+	case Dict:
+		return []string{"mapping", "iterable", "sequence"}
+	case List, tuple, undefined:
+		return []string{"iterable", "sequence"}
+	case view, *stream, *loop:
+		return []string{"iterable"}
+	}
+	return nil
 }
 
 // list returns the elements of a value.
@@ -517,18 +404,14 @@ func fallback(r *rendering, v any, a args) any {
 }
 
 func join(r *rendering, v any, a args) any {
-	x := a.bind(r, "join", 0, "d", "attribute")
 	var between Text
-	if x[0] != (absent{}) {
-		between = r.str(x[0])
+	if x := a.bind(r, "join", 0, "d")[0]; x != (absent{}) {
+		between = r.str(x)
 	}
 	var b builder
 	for i, item := range r.list(v) {
 		if i > 0 {
 			b.add(between)
-		}
-		if x[1] != (absent{}) && x[1] != nil {
-			item = r.path(item, x[1], absent{})
 		}
 		b.add(r.str(item))
 		if b.Len() > maxText || !r.spend(1) {
@@ -539,9 +422,9 @@ func join(r *rendering, v any, a args) any {
 }
 
 func tojson(r *rendering, v any, a args) any {
-	x := a.bind(r, "tojson", 0, "ensure_ascii", "indent", "separators", "sort_keys")
-	d := dump{item: ", ", key: ": ", indent: -1}
-	if x[0] != (absent{}) && truth(x[0]) {
+	x := a.bind(r, "tojson", 0, "/ensure_ascii", "indent", "ensure_ascii", "sort_keys")
+	d := dump{item: ", ", indent: -1}
+	if x[0] != (absent{}) || x[2] != (absent{}) && truth(x[2]) {
 		return r.fail("tojson with ensure_ascii is not supported")
 	}
 	if x[1] != (absent{}) && x[1] != nil {
@@ -551,71 +434,35 @@ func tojson(r *rendering, v any, a args) any {
 		}
 		d.indent, d.item = int(n), ","
 	}
-	if x[2] != (absent{}) && x[2] != nil {
-		pair, _ := r.elements(x[2])
-		if len(pair) != 2 {
-			return r.fail("tojson takes two separators")
-		}
-		d.item, d.key = r.textOf("tojson", pair[0]).s, r.textOf("tojson", pair[1]).s
-	}
 	d.sorted = x[3] != (absent{}) && truth(x[3])
 	d.spend = r.spend
-	if s, ok := v.(safe); ok {
-		v = s.text
-	}
 	r.stop(d.write(v, 0))
 	return r.made(d.b.text())
 }
 
-// path returns the value of an attribute such as "function.name".
-func (r *rendering) path(v, attribute, otherwise any) any {
-	parts := []any{attribute}
-	if t, ok := attribute.(Text); ok {
-		parts = nil
-		for _, part := range strings.Split(t.s, ".") {
-			if i := int64(0); part != "" && strings.Trim(part, "0123456789") == "" && len(part) < 10 {
-				for _, c := range part {
-					i = 10*i + int64(c-'0')
-				}
-				parts = append(parts, i)
-			} else {
-				parts = append(parts, Own(part))
-			}
+// attributeOf returns a function for the value of an attribute such as "function.name".
+func (r *rendering) attributeOf(name any) func(v any) any {
+	r.spend(weight(name))
+	path := strings.Split(r.textOf("an attribute", name).s, ".")
+	return func(v any) any {
+		for _, part := range path {
+			v = r.item(v, Own(part))
 		}
+		return v
 	}
-	for _, part := range parts {
-		v = r.item(v, part)
-		if _, no := v.(undefined); no && otherwise != (absent{}) && otherwise != nil {
-			v = otherwise
-		}
-	}
-	return v
 }
 
 func mapped(r *rendering, v any, a args) any {
-	if !truth(v) {
-		return &stream{}
+	if len(a.values) > 0 {
+		return r.fail("map with a filter is not supported; use map(attribute=...)")
 	}
-	var f func(item any) any
-	switch {
-	case len(a.values) == 0:
-		x := a.bind(r, "map", 0, "attribute", "default")
-		if x[0] == (absent{}) {
-			return r.fail("map needs a filter or an attribute")
-		}
-		f = func(item any) any { return r.path(item, x[0], x[1]) }
-	default:
-		name := r.textOf("map", a.values[0]).s
-		filter := filters[name]
-		if filter == nil {
-			return r.fail("the filter %s is unknown or not supported", name)
-		}
-		a.values = a.values[1:]
-		f = func(item any) any { return filter(r, item, a) }
-	}
+	get := r.attributeOf(a.bind(r, "map", 1, "attribute")[0])
 	out := &stream{}
+	if !truth(v) {
+		return out
+	}
 	for _, item := range r.list(v) {
-		if out.items = append(out.items, f(item)); !r.spend(1 + weight(item)) {
+		if out.items = append(out.items, get(item)); !r.spend(1 + weight(item)) {
 			break
 		}
 	}
@@ -633,14 +480,13 @@ func chosen(keep, byAttribute bool) func(*rendering, any, args) any {
 			if len(a.values) == 0 {
 				return r.fail("selectattr needs an attribute")
 			}
-			attribute := a.values[0]
-			get = func(item any) any { return r.path(item, attribute, absent{}) }
+			get = r.attributeOf(a.values[0])
 			a.values = a.values[1:]
 		}
-		test := func(_ *rendering, v any, _ args) any { return truth(v) }
+		test := operation(func(_ *rendering, v any, _ args) any { return truth(v) })
 		if len(a.values) > 0 {
 			name := r.textOf("select", a.values[0]).s
-			if test = tests[name]; test == nil {
+			if test = testNamed(name); test == nil {
 				return r.fail("the test %s is unknown or not supported", name)
 			}
 			a.values = a.values[1:]

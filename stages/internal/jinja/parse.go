@@ -1,7 +1,6 @@
 package jinja
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -16,13 +15,12 @@ const (
 
 // parser makes a Program of lexemes by the grammar of Jinja 3.1.
 type parser struct {
-	lexemes  []lexeme
-	at       int
-	depth    int
-	terms    int // in this tag
-	loops    int // around the current statement
-	filtered bool
-	dated    bool
+	lexemes []lexeme
+	at      int
+	depth   int
+	terms   int // in this tag
+	loops   int // around the current statement
+	dated   bool
 }
 
 // stop is the private panic of the parser's errors, which Parse recovers.
@@ -150,13 +148,10 @@ func (p *parser) statement(line int) node {
 		}
 		p.endTag()
 		return jump(tag)
-	case "macro", "call", "include", "import", "from", "extends", "block", "filter", "with", "autoescape", "raw",
-		"print", "do", "trans", "debug":
-		p.fail("%s is not supported", tag)
 	default:
-		p.fail("the tag %s is unknown", tag)
+		p.fail("the tag %s is not supported", tag)
+		return nil
 	}
-	return nil
 }
 
 func (p *parser) ifStatement(line int) node {
@@ -185,13 +180,7 @@ func (p *parser) forStatement(line int) node {
 	p.expectKeyword("in")
 	f.over = p.tupleOr(p.or)
 	if p.skip(name, "if") {
-		outer := p.filtered
-		p.filtered = true
 		f.filter = p.expression()
-		p.filtered = outer
-	}
-	if p.peek().is(name, "recursive") {
-		p.fail("a recursive loop is not supported")
 	}
 	p.endTag()
 	p.loops++
@@ -229,12 +218,7 @@ func (p *parser) setStatement(line int) node {
 
 // target reads names to assign to. attributes allows those of a namespace.
 func (p *parser) target(attributes bool) (t target) {
-	paren := p.skip(operator, "(")
 	for {
-		if t.several && (paren && p.peek().is(operator, ")") || !paren && (p.peek().kind == blockEnd ||
-			p.peek().is(operator, "=") || p.peek().is(name, "in"))) {
-			break // after a trailing comma
-		}
 		n := assigned{name: p.expectName()}
 		if slices.Contains([]string{"true", "false", "none", "True", "False", "None", "loop"}, n.name) {
 			p.fail("nothing can be assigned to %s", n.name)
@@ -244,14 +228,10 @@ func (p *parser) target(attributes bool) (t target) {
 		}
 		t.names = append(t.names, n)
 		if !p.skip(operator, ",") {
-			break
+			return t
 		}
 		t.several = true
 	}
-	if paren {
-		p.expectOperator(")")
-	}
-	return t
 }
 
 // tupleOr reads an expression, or a tuple of expressions without parentheses.
@@ -312,23 +292,21 @@ func (p *parser) not() expr {
 }
 
 func (p *parser) compare() expr {
-	c := comparison{first: p.sum()}
-	for {
-		o := ""
-		switch l := p.peek(); {
-		case l.is(operator, "==", "!=", "<", "<=", ">", ">="), l.is(name, "in"):
-			o = p.next().text
-		case l.is(name, "not") && p.look().is(name, "in"):
-			p.at += 2
-			o = "not in"
-		case c.rest == nil:
-			return c.first
-		default:
-			return c
-		}
-		p.term()
-		c.rest = append(c.rest, operand{o, p.sum()})
+	e := p.sum()
+	comparing := func() bool {
+		return p.peek().is(operator, "==", "!=", "<", "<=", ">", ">=") || p.peek().is(name, "in")
 	}
+	switch {
+	case comparing():
+		e = comparison{p.next().text, e, p.sum()}
+	case p.peek().is(name, "not") && p.look().is(name, "in"):
+		p.at += 2
+		e = negation{comparison{"in", e, p.sum()}}
+	}
+	if comparing() {
+		p.fail("a chain of comparisons is not supported")
+	}
+	return e
 }
 
 // binary reads a chain of operators of one precedence.
@@ -357,26 +335,19 @@ func (p *parser) concatenation() expr {
 }
 
 func (p *parser) product() expr {
-	e := p.binary(func() expr { return p.unary(true) }, "*", "/", "//", "%")
-	if p.peek().is(operator, "**") {
-		p.fail("** is not supported")
+	e := p.binary(p.unary, "%")
+	if p.peek().is(operator, "*", "/", "//", "**") {
+		p.fail("%s is not supported", p.peek())
 	}
 	return e
 }
 
-func (p *parser) unary(filters bool) expr {
+func (p *parser) unary() expr {
 	defer p.enter()()
-	var e expr
-	switch l := p.peek(); {
-	case l.is(operator, "-", "+"):
-		p.next()
-		e = sign{l.text == "-", p.unary(false)}
-	default:
-		e = p.primary()
-	}
-	e = p.postfix(e)
-	if !filters {
-		return e
+	minus := p.skip(operator, "-")
+	e := p.postfix(p.primary())
+	if minus {
+		e = minusOf{e}
 	}
 	for {
 		switch l := p.peek(); {
@@ -384,8 +355,6 @@ func (p *parser) unary(filters bool) expr {
 			e = p.filters(e)
 		case l.is(name, "is"):
 			e = p.test(e)
-		case l.is(operator, "("):
-			e = p.call(e)
 		default:
 			return e
 		}
@@ -403,10 +372,6 @@ func (p *parser) primary() expr {
 			return constant{false}
 		case "none", "None":
 			return constant{nil}
-		case "loop":
-			if p.filtered {
-				p.fail("loop in the filter of a loop is not supported")
-			}
 		case "strftime_now":
 			p.dated = true
 		}
@@ -419,13 +384,8 @@ func (p *parser) primary() expr {
 		}
 		return constant{Own(s)}
 	case l.kind == integer:
-		if i, err := strconv.ParseInt(l.text, 10, 64); err == nil {
-			return constant{i}
-		}
-		return constant{json.Number(l.text)}
-	case l.kind == decimal:
-		f, _ := strconv.ParseFloat(l.text, 64)
-		return constant{f}
+		i, _ := strconv.ParseInt(l.text, 10, 64) // the lexer bounds the digits
+		return constant{i}
 	case l.is(operator, "("):
 		if p.skip(operator, ")") {
 			return items{tuple: true}
@@ -470,18 +430,7 @@ func (p *parser) postfix(e expr) expr {
 		switch l := p.peek(); {
 		case l.is(operator, "."):
 			p.next()
-			switch n := p.next(); n.kind {
-			case name:
-				e = attribute{e, n.text}
-			case integer:
-				i, err := strconv.ParseInt(n.text, 10, 64)
-				if err != nil {
-					p.fail("the index %s is too large", n.text)
-				}
-				e = item{e, constant{i}}
-			default:
-				p.fail("expected a name or a number after the point, found %v", n)
-			}
+			e = attribute{e, p.expectName()}
 		case l.is(operator, "["):
 			p.next()
 			e = p.subscript(e)
@@ -494,29 +443,29 @@ func (p *parser) postfix(e expr) expr {
 	}
 }
 
+// subscript reads an index, a slice or [::-1].
 func (p *parser) subscript(e expr) expr {
-	var at [3]expr
-	colons := 0
-	for !p.peek().is(operator, "]") {
-		if p.skip(operator, ":") {
-			if colons++; colons > 2 {
-				p.fail("a slice has at most two colons")
-			}
-			continue
+	s := slice{of: e}
+	if !p.peek().is(operator, ":") {
+		s.from = p.expression()
+		if p.skip(operator, "]") {
+			return item{e, s.from}
 		}
-		if at[colons] != nil {
-			p.fail("expected ], found %v", p.peek())
+	}
+	p.expectOperator(":")
+	if s.from == nil && p.skip(operator, ":") {
+		if !p.skip(operator, "-") || !p.skip(integer, "1") || !p.skip(operator, "]") {
+			p.fail("a step other than [::-1] is not supported")
 		}
-		at[colons] = p.expression()
+		return reversed{e}
 	}
-	p.next()
-	if colons > 0 {
-		return slice{e, at}
+	if !p.peek().is(operator, "]") {
+		s.to = p.expression()
 	}
-	if at[0] == nil {
-		p.fail("expected an index before ]")
+	if !p.skip(operator, "]") {
+		p.fail("a slice other than [from:to] and [::-1] is not supported")
 	}
-	return item{e, at[0]}
+	return s
 }
 
 func (p *parser) arguments() (a callArguments) {
@@ -544,9 +493,10 @@ func (p *parser) call(e expr) expr { return call{e, p.arguments()} }
 func (p *parser) filters(e expr) expr {
 	for p.skip(operator, "|") {
 		p.term()
-		f := filtered{value: e, name: p.expectName()}
-		if filters[f.name] == nil {
-			p.fail("the filter %s is unknown or not supported", f.name)
+		f := applied{value: e}
+		word := p.expectName()
+		if f.apply = filterNamed(word); f.apply == nil {
+			p.fail("the filter %s is unknown or not supported", word)
 		}
 		if p.peek().is(operator, "(") {
 			f.arguments = p.arguments()
@@ -559,18 +509,19 @@ func (p *parser) filters(e expr) expr {
 func (p *parser) test(e expr) expr {
 	p.next()
 	not := p.skip(name, "not")
-	t := tested{value: e, name: p.expectName()}
-	if tests[t.name] == nil {
-		p.fail("the test %s is unknown or not supported", t.name)
+	t := applied{value: e}
+	word := p.expectName()
+	if t.apply = testNamed(word); t.apply == nil {
+		p.fail("the test %s is unknown or not supported", word)
+	}
+	if p.peek().is(operator, "(") {
+		t.arguments = p.arguments()
 	}
 	switch l := p.peek(); {
-	case l.is(operator, "("):
-		t.arguments = p.arguments()
 	case l.is(name, "is"):
 		p.fail("a test follows a test")
-	case l.kind == name && !l.is(name, "else", "or", "and"), l.kind == text, l.kind == integer, l.kind == decimal,
-		l.is(operator, "[", "{"):
-		t.arguments.items = []expr{p.postfix(p.primary())}
+	case l.kind == text, l.kind == integer, l.is(operator, "[", "{"):
+		p.fail("an argument of a test without parentheses is not supported")
 	}
 	if not {
 		return negation{t}

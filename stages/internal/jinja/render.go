@@ -3,7 +3,6 @@ package jinja
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 )
 
 // Limits of a rendering.
@@ -29,8 +28,8 @@ type rendering struct {
 // Undefined names are as in Jinja. Errors start with the line.
 func (p *Program) Render(variables map[string]any) (Text, error) {
 	r := &rendering{out: &builder{}}
-	globals := &scope{values: maps.Clone(functions)}
-	maps.Copy(globals.values, variables)
+	globals := &scope{values: variables, outer: &scope{values: functions()}}
+	globals = &scope{outer: globals} // variables are the caller's
 	r.block(p.body, globals)
 	if r.err != nil {
 		return Text{}, r.err
@@ -62,8 +61,6 @@ func weight(v any) int {
 	switch v := v.(type) {
 	case Text:
 		return len(v.s) / stepText
-	case safe:
-		return len(v.text.s) / stepText
 	case json.Number:
 		return len(v)
 	}
@@ -216,7 +213,7 @@ func (n *forLoop) run(r *rendering, s *scope) jump {
 	if n.filter != nil {
 		kept = nil
 		for _, v := range all {
-			inner := &scope{outer: s}
+			inner := &scope{outer: s, values: map[string]any{"loop": undefined{"loop"}}} // the passes are not known yet
 			n.target.assign(r, inner, v)
 			if truth(n.filter.eval(r, inner)) {
 				kept = append(kept, v)
@@ -314,8 +311,6 @@ func (r *rendering) str(v any) Text {
 	switch v := v.(type) {
 	case Text:
 		return v
-	case safe:
-		return v.text
 	case undefined:
 		return Text{}
 	case nil:

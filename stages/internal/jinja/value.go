@@ -147,7 +147,7 @@ func number(n json.Number) any {
 
 // JSON returns a value in the format of json.dumps, which is that of tojson in chat templates.
 func JSON(v any) Text {
-	d := dump{item: ", ", key: ": ", indent: -1}
+	d := dump{item: ", ", indent: -1}
 	if err := d.write(v, 0); err != nil {
 		return Own("null") // no value of JSON
 	}
@@ -156,11 +156,11 @@ func JSON(v any) Text {
 
 // dump writes JSON.
 type dump struct {
-	b         builder
-	item, key string // separators
-	indent    int    // spaces per level; -1: one line
-	sorted    bool
-	spend     func(steps int) bool // nil: without a limit
+	b      builder
+	item   string // separator
+	indent int    // spaces per level; -1: one line
+	sorted bool
+	spend  func(steps int) bool // nil: without a limit
 }
 
 var errDeep = fmt.Errorf("the value is nested deeper than %d", maxDepth)
@@ -188,7 +188,7 @@ func (d *dump) write(v any, level int) error {
 		}
 		return d.items('{', '}', len(v), level, func(i int) error {
 			d.quote(v[i].Key)
-			d.b.WriteString(d.key)
+			d.b.WriteString(": ")
 			return d.write(v[i].Value, level+1)
 		})
 	default:
@@ -276,16 +276,13 @@ func Space(r rune) bool { return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f }
 
 // Values that only templates make.
 type (
-	tuple   []any
-	numbers []any // a range
-	view    []any // keys, values or items of a mapping
-	stream  struct{ items []any }
-	safe    struct{ text Text } // can only be written
+	tuple  []any
+	view   []any // keys, values or items of a mapping
+	stream struct{ items []any }
 	// undefined is the value of an absent name, attribute or item. It is false, empty, and no operand.
 	undefined struct{ name string }
 	namespace struct{ values map[string]any }
 	function  struct {
-		name string
 		call func(r *rendering, a args) any
 	}
 )
@@ -308,14 +305,10 @@ func typeName(v any) string {
 		return "a dict"
 	case tuple:
 		return "a tuple"
-	case numbers:
-		return "a range"
 	case view:
 		return "a view of a dict"
 	case *stream:
 		return "a generator"
-	case safe:
-		return "a string marked safe"
 	case undefined:
 		return fmt.Sprintf("the undefined value %.80q", v.name)
 	case *namespace:
@@ -362,14 +355,10 @@ func size(v any) (n int, ok bool) {
 		return len(v), true
 	case tuple:
 		return len(v), true
-	case numbers:
-		return len(v), true
 	case view:
 		return len(v), true
 	case Dict:
 		return len(v), true
-	case *loop:
-		return len(v.items), true
 	}
 	return 0, false
 }
@@ -397,8 +386,6 @@ func (r *rendering) elements(v any) (items []any, ok bool) {
 	case List:
 		return v, true
 	case tuple:
-		return v, true
-	case numbers:
 		return v, true
 	case view:
 		return v, true

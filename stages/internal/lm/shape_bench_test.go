@@ -25,9 +25,8 @@ func BenchmarkShape(b *testing.B) {
 		{"100M", Config{Family: "qwen2", Vocab: 16384, Hidden: 768, Layers: 12, Heads: 12, KVHeads: 4, HeadDim: 64,
 			MLP: 2048, RopeBase: 10000,
 			NormEps: 1e-6, MaxPosition: 4096}, 8, 256, 64},
-		// SmolLM2-135M, but with untied embeddings and biases of Qwen2, as in lm_torch.py
-		{"135M", Config{Family: "qwen2", Vocab: 49152, Hidden: 576, Layers: 30, Heads: 9, KVHeads: 3, HeadDim: 64,
-			MLP: 1536, RopeBase: 10000, NormEps: 1e-6, MaxPosition: 4096}, 8, 256, 64},
+		{"SmolLM2", Config{Family: "llama", Vocab: 49152, Hidden: 576, Layers: 30, Heads: 9, KVHeads: 3, HeadDim: 64,
+			MLP: 1536, RopeBase: 100000, NormEps: 1e-5, MaxPosition: 4096, TiedEmbeddings: true}, 8, 256, 64},
 	} {
 		r := rand.New(rand.NewPCG(1, 1))
 		batch := make([]Sequence, size.batch)

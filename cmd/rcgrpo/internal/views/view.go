@@ -269,7 +269,7 @@ func (v *View) conversation(t *rl.Trajectory) {
 	}
 	fmt.Fprintf(v.Out, "\nreward %g (state %g, action %g), official %v, stop %s, %s, %s\n", t.Reward, t.RState,
 		t.RAction, t.Official, t.Stop, english.Plural(t.Calls, "call", ""), english.Plural(t.Errors, "error", ""))
-	for _, text := range []string{t.Failure, t.Spoilt} {
+	for _, text := range []string{t.Failure, t.Refusal, t.Spoilt} {
 		if text != "" {
 			fmt.Fprintln(v.Out, text)
 		}
