@@ -500,6 +500,10 @@ func (d *decoder) number(dst reflect.Value, val cty.Value, expr hclsyntax.Expres
 		return
 	}
 	n := val.AsBigFloat()
+	if huge(val) {
+		d.errorf(expr.Range(), "Bad number", "%s is too large: %v.", path, errHuge)
+		return
+	}
 	switch dst.Kind() {
 	case reflect.Float32, reflect.Float64:
 		x, _ := n.Float64()

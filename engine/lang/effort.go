@@ -2,7 +2,9 @@ package lang
 
 import (
 	"errors"
+	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -45,6 +47,14 @@ func (e *effort) limit(body *hclsyntax.Body) {
 		switch n := n.(type) {
 		case *hclsyntax.ForExpr:
 			n.CollExpr, n.ValExpr = counting(n.CollExpr), counting(n.ValExpr)
+		case *hclsyntax.FunctionCallExpr:
+			for i, arg := range n.Args {
+				n.Args[i] = counting(arg)
+			}
+		case *hclsyntax.ObjectConsKeyExpr:
+			if n.ForceNonLiteral {
+				n.Wrapped = counting(n.Wrapped)
+			}
 		case *hclsyntax.TemplateExpr:
 			for i, part := range n.Parts {
 				if _, text := part.(*hclsyntax.LiteralValueExpr); !text {
@@ -68,6 +78,9 @@ func (c *counted) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 	err := c.effort.spend(1)
 	if err == nil {
 		val, diags := c.Expression.Value(ctx)
+		if huge(val) {
+			return cty.DynamicVal, append(diags, mistake(c.Range(), "Number too large", "%s.", upperFirst(errHuge.Error())))
+		}
 		if err = c.effort.spend(len(text(val)) / stepBytes); err == nil {
 			return val, diags
 		}
@@ -79,9 +92,47 @@ func (c *counted) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 	return cty.DynamicVal, hcl.Diagnostics{mistake(at, "Too many steps", "%s.", upperFirst(err.Error()))}
 }
 
+// A number such as 1e9999999 is short, but its digits, or the integer, need minutes.
+const maxDigits = 1000
+
+var (
+	errHuge      = fmt.Errorf("a number has at most %d digits, and an exponent of at most three", maxDigits)
+	longExponent = regexp.MustCompile(`(^|[\s:,\[])-?[0-9.]+[eE][+-]?[0-9]{4,}($|[\s,\]}])`)
+)
+
+// hugeText reports whether a number in a text is too large.
+func hugeText(s string) bool { return len(s) > maxDigits || longExponent.MatchString(s) }
+
+// huge reports whether a value is a number that is too large, or a list with one.
+func huge(v cty.Value) bool {
+	if v, _ = v.Unmark(); !v.IsKnown() || v.IsNull() {
+		return false
+	}
+	switch {
+	case v.Type() == cty.Number:
+		e := v.AsBigFloat().MantExp(nil)
+		return e > 4*maxDigits || e < -4*maxDigits
+	case v.CanIterateElements():
+		for it := v.ElementIterator(); it.Next(); {
+			if _, item := it.Element(); item.Type() == cty.Number && huge(item) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // bounded limits the functions whose results can be much larger than their arguments, and those that evaluate their
 // arguments twice.
 func (e *effort) bounded(all map[string]function.Function) {
+	for name, f := range all {
+		all[name] = guarded(f, func(args []cty.Value) error {
+			if i := slices.IndexFunc(args, huge); i >= 0 { // converted from a text
+				return function.NewArgError(i, errHuge)
+			}
+			return nil
+		})
+	}
 	for name, steps := range map[string]func(args []cty.Value) (int, error){
 		"can": one, "try": one, "join": joined, "replace": replaced, "setproduct": product, "format": formatted,
 		"formatlist": formatted, "indent": indented, "jsondecode": decoded,
@@ -160,6 +211,9 @@ func decoded(args []cty.Value) (int, error) {
 	s := text(args[0])
 	if nesting.JSON(s) > maxDecoding {
 		return 0, function.NewArgErrorf(0, "the JSON is nested deeper than %d", maxDecoding)
+	}
+	if longExponent.MatchString(s) {
+		return 0, function.NewArgError(0, errHuge)
 	}
 	return len(s) / stepBytes, nil
 }

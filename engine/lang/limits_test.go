@@ -57,6 +57,10 @@ func level(source string) string {
 
 // Each of these took minutes, gigabytes or the process, in an editor too.
 func TestExpressionsNeedFewSteps(t *testing.T) {
+	squares := "x0 = 1e999\n"
+	for i := range 13 {
+		squares += fmt.Sprintf("x%d = local.x%d * local.x%d\n", i+1, i, i)
+	}
 	const loop = `[for i in range(1000) : [for j in range(1000) : [for k in range(300) : 1]]]`
 	for name, tc := range map[string]struct{ text, want string }{
 		"loops in loops":     {`a = length(` + loop + `)`, "Too many steps"},
@@ -71,6 +75,16 @@ func TestExpressionsNeedFewSteps(t *testing.T) {
 		"indent":             {`a = indent(1000000000, "\n")`, "at most 10000"},
 		"jsondecode": {`a = jsondecode("` + strings.Repeat("[", 9000) + strings.Repeat("]", 9000) + `")`,
 			"deeper than 100"},
+		"number":          {`a = tostring(1e9999999)`, "exponent of at most three"},
+		"number in a key": {`a = { (1e9999999) = 1 }`, "exponent of at most three"},
+		"number in JSON":  {`a = jsondecode("[1e9999999]")`, "exponent of at most three"},
+		"number of text":  {`a = tostring(tonumber("1e9999999"))`, "exponent of at most three"},
+		"range of text":   {`a = range("1e9999999")`, "exponent of at most three"},
+		"product":         {squares + `b = tostring(local.x13)`, "exponent of at most three"},
+		"product in text": {squares + `b = "x${local.x13}"`, "exponent of at most three"},
+		"product in key":  {squares + `b = { (local.x13) = 1 }`, "exponent of at most three"},
+		"product in list": {squares + `b = jsonencode([local.x13])`, "exponent of at most three"},
+		"heredoc":         {"a = <<E\n" + strings.Repeat("x\n", 60_000) + "E\n", "Too many lines"},
 	} {
 		start := time.Now()
 		_, diags := enginetest.LoadPaper(t, "experiment {}\nlocals {\n  "+tc.text+"\n}\n")
