@@ -1,6 +1,6 @@
 # Study C: the four arms on a real model. SmolLM2-135M-Instruct, imported from its GGUF file, learns single-turn drills
 # over the file system, tickets and messages of the benchmark; tools stand in the system prompt as signatures. SFT makes
-# 2 passes over experts and RCTP-FT 5 over experts and spoilt experts, as in the paper; then 20 updates of 8 × 5 episodes.
+# 2 passes over experts, RCTP-FT 5 over experts and spoilt experts, as in the paper; RL has 20 updates of 8 × 5 episodes.
 # It is smaller than first planned (400 drills with several turns, 800 for RCTP-FT): that takes a day on two busy cores.
 # Predictions are in LOG.md and were committed before the first stage. One seed: it shows the mechanism, not a score.
 # Cost: about an hour on two cores with AVX-512. Site: the benchmark's data, as for smollm2_first.hcl.
