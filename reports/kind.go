@@ -129,12 +129,12 @@ func (c *Comparison) ofTraining() bool {
 type Chosen struct {
 	Title string   `json:"title" hcl:"title,label" doc:"heading"`
 	Show  []string `json:"show" hcl:"show" doc:"tables and figures in their order: map, main, reference, ablation,"`
-	_     struct{} `doc:"calls, seeds, fig-categories, pass-at-k, fig-pass-at-k, fig-outcomes, fig-effects, compare,"`
-	_     struct{} `doc:"gap, gap-training, fig-reward, fig-zero-variance, fig-zero-variance-split, fig-spread,"`
+	_     struct{} `doc:"calls, seeds, replies, fig-categories, pass-at-k, fig-pass-at-k, fig-outcomes, fig-effects,"`
+	_     struct{} `doc:"compare, gap, gap-training, fig-reward, fig-zero-variance, fig-zero-variance-split, fig-spread,"`
 	_     struct{} `doc:"fig-tokens-gap, fig-entropy, fig-kl, fig-grad-norm, fig-spread-reward, fig-forecast,"`
 	_     struct{} `doc:"entropy, late, signal, forecast, efficiency, fig-tokens-reward, fig-variance, fig-spread-batch,"`
 	_     struct{} `doc:"fig-kl-estimators, fig-clip, fig-log-ratio, fig-turns, fig-calls, fig-tool-errors,"`
-	_     struct{} `doc:"fig-stops, fig-length, fig-tuning, fig-successes, values, transcripts, data,"`
+	_     struct{} `doc:"fig-malformed, fig-stops, fig-length, fig-tuning, fig-successes, values, transcripts, data,"`
 	_     struct{} `doc:"certificate, statistics, mixtures, examples, versions, departures, settings, runs,"`
 	_     struct{} `doc:"fig-timeline, evidence"`
 	Lead  string   `json:"lead,omitempty" hcl:"text,optional" doc:"a sentence below the heading"`
