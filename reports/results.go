@@ -119,7 +119,7 @@ func (s *Study) repliesTable(set string) *page.Table {
 		Columns: page.Columns("<Arm", "<Token", "<Decoding", "Success", "Malformed replies"),
 		Notes: []string{"A malformed reply contains the beginning of a call and no call that can be read, so the " +
 			"environment executes nothing. Other failures are calls that are wrong or missing. Replies of API models are " +
-			"never malformed, because the vendor reads the calls. Intervals: 95 % Wilson, clustered by task "+
+			"never malformed, because the vendor reads the calls. Intervals: 95 % Wilson, clustered by task " +
 			"family: families are independent."}}
 	for i := range s.Arms {
 		a := &s.Arms[i]
