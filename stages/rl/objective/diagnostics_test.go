@@ -203,8 +203,8 @@ func TestEpisodesAreCountedByTheirEndTokensAndReplies(t *testing.T) {
 		{Stop: rl.StopError, Segments: []rl.Segment{{Messages: []rl.Message{{Role: rl.RoleAssistant, Malformed: true},
 			{Role: rl.RoleAssistant}}}}},
 	}, v)
-	wantValues(t, "four episodes", v, map[string]float64{"truncated": 0.5, "malformed": 0.5, "stop_done": 0.25, "stop_error": 0.25,
-		"sampled_tokens": 0.5, "sampled_tokens_max": 2, "episode_tokens": 2.5})
+	wantValues(t, "four episodes", v, map[string]float64{"truncated": 0.5, "malformed": 0.5, "stop_done": 0.25,
+		"stop_error": 0.25, "sampled_tokens": 0.5, "sampled_tokens_max": 2, "episode_tokens": 2.5})
 }
 
 // TestPropositionTwoHoldsInNineteenOfTwentyUpdates simulates updates of policies of all sorts, those included at
