@@ -398,7 +398,11 @@ func (s *scripted) fineTune(job *engine.Job, r *rand.Rand) error {
 
 // reinforce writes the curve of a training whose policy goes from before to after.
 func (s *scripted) reinforce(job *engine.Job, r *rand.Rand, before, after policy) error {
-	tasks, _, err := s.tasks(job, "tasks")
+	heldOut, _, err := s.tasks(job, "evaluate.tasks")
+	if err != nil {
+		return err
+	}
+	tasks, _, err := s.tasks(job, "tasks") // the last call names the benchmark of the episodes
 	if err != nil {
 		return err
 	}
@@ -406,10 +410,6 @@ func (s *scripted) reinforce(job *engine.Job, r *rand.Rand, before, after policy
 	advantage := objective.PaperObjective().Advantage
 	advantage.Scale, advantage.Eps = "group_std", 1e-6
 	var rows []rl.Metric
-	heldOut, _, err := s.tasks(job, "evaluate.tasks")
-	if err != nil {
-		return err
-	}
 	best, most, every := policy{}, -1.0, int(s.number("evaluate.every"))
 	for u := 1; u <= updates; u++ {
 		t := float64(u) / float64(updates)

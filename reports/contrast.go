@@ -234,10 +234,13 @@ func (c *Contrast) paired(greedy bool, set string) {
 // pairedOverSeeds sets the mean of the paired differences and, with enough policies, its t-interval and test.
 func (c *Contrast) pairedOverSeeds() {
 	var differences []float64
+	most := 0.0
 	for _, p := range c.Pairs {
-		differences = append(differences, p.Difference)
+		differences, most = append(differences, p.Difference), max(most, math.Abs(p.Difference))
 	}
-	c.Mean = stats.Mean(differences)
+	if c.Mean = stats.Mean(differences); math.Abs(c.Mean) < 1e-12*most {
+		c.Mean = 0 // the rounding of a sum, not an effect
+	}
 	if min(c.PoliciesA, c.PoliciesB) >= methodPolicies {
 		c.OverSeeds = stats.TInterval(differences, stats.Level)
 		variance, df := stats.MeanError(differences)

@@ -144,7 +144,7 @@ func (d *Dict) add(k, v Value) {
 // find returns the position of a key, or -1. An unhashable key is a TypeError.
 func (d *Dict) find(k Value) (int, error) {
 	if s, ok := k.(string); ok && len(d.entries) < indexFrom { // without an allocation
-		return slices.IndexFunc(d.entries, func(e entry) bool { return e.key == s }), nil
+		return slices.IndexFunc(d.entries, func(e entry) bool { return isString(e.key, s) }), nil
 	}
 	h, err := hashKey(k)
 	if err != nil {
@@ -168,6 +168,12 @@ func (d *Dict) find(k Value) (int, error) {
 		return i, nil
 	}
 	return -1, nil
+}
+
+// isString reports whether k is s. It is faster than ==, which compares the dynamic types of two interfaces.
+func isString(k Value, s string) bool {
+	t, ok := k.(string)
+	return ok && t == s
 }
 
 // Clone is the method form of the function Clone.
@@ -197,9 +203,11 @@ func (d *Dict) equal(o *Dict, depth int) (bool, error) {
 		return false, nil
 	}
 	for i := range d.entries {
-		j, _ := o.find(d.entries[i].key)
-		if j < 0 {
-			return false, nil
+		j := i // of equal dicts that were built the same way
+		if s, ok := d.entries[i].key.(string); !ok || !isString(o.entries[i].key, s) {
+			if j, _ = o.find(d.entries[i].key); j < 0 {
+				return false, nil
+			}
 		}
 		if eq, err := equal(d.entries[i].val, o.entries[j].val, depth+1); !eq || err != nil {
 			return false, err

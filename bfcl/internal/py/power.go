@@ -12,6 +12,9 @@ func pow(x, y float64) float64 {
 	if !(ax > 0) || math.IsInf(x, 0) || ax == 1 || !(ay >= 0x1p-65 && ay < 0x1p63) {
 		return math.Pow(x, y) // exact, or 1, or out of range
 	}
+	if y == 2 {
+		return x * x // the product is rounded once
+	}
 	const prec = 200
 	exponent := new(big.Float).SetPrec(prec).SetFloat64(y)
 	f := exponential(exponent.Mul(exponent, logFloat(big.NewFloat(ax), prec)))
