@@ -6,13 +6,13 @@
 #   3 unconditional: GRPO after RCTP-FT samples without a token, and is evaluated without one
 #   4 position: the reward token ends the first user message
 #   5 repeated: RL on 240 of the tasks of fine-tuning, each seen 2 times by GRPO and 8 times by RC-GRPO
-# SFT + GRPO changes with rungs 1 and 5 only. The predictions are in LOG.md and were committed before the first training.
+# SFT + GRPO changes with rungs 1 and 5 only. The predictions in LOG.md were committed before the first training.
 # Cost: 40 minutes on two busy cores with AVX-512 (three seeds, 39 RL trainings of 40 updates).
 
 experiment {
   question = "Which difference between the demo and the paper makes the paper's method win?"
-  expect = join(" ", ["RC-GRPO beats GRPO after RCTP-FT on the rungs where GRPO loses its token or has a quarter of the",
-  "episodes, and on no earlier one"])
+  expect = join(" ", ["RC-GRPO beats GRPO after RCTP-FT on the rungs where GRPO loses its token or has a quarter of",
+  "the episodes, and on no earlier one"])
   seeds = var.seeds
 }
 
@@ -122,8 +122,13 @@ stage "eval" "rc" {
   policy   = each.value.checkpoint
 }
 stage "eval" "before" {
-  for_each = { "SFT, 8 passes" = local.warm.sft8, "SFT, 2 passes" = local.warm.sft2, "RCTP-FT, 4 passes" = local.warm.rctp4,
-  "RCTP-FT, 5 passes" = local.warm.rctp5, "RCTP-FT, first message" = local.warm.first }
+  for_each = {
+    "SFT, 8 passes"          = local.warm.sft8
+    "SFT, 2 passes"          = local.warm.sft2
+    "RCTP-FT, 4 passes"      = local.warm.rctp4
+    "RCTP-FT, 5 passes"      = local.warm.rctp5
+    "RCTP-FT, first message" = local.warm.first
+  }
   policy = each.value
 }
 stage "eval" "low" {
