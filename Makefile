@@ -10,7 +10,7 @@
 #                processes that call an API, 100 of ranks, supervisors and their engines (RANK_KILLS=N), 200 on a Slurm
 #                cluster (SLURM_KILLS=N), all failures of clusters, 1,000 jobs; 1,000 episodes with faults of programs,
 #                MCP servers and agents
-#   make images  the pictures of docs/images, from PAGE (default: the demo's)
+#   make images  the pictures of docs/images, from PAGE (default: the demo's); REPORTS_FIGURE=ID: that figure
 #   make browser opens PAGE in Chromium without a network: charts, colours, widths, accessibility
 #   make changes changes 200 random bytes of the artifacts behind the demo's page; verify must find each
 #   make env     prints the environment for `go build -tags libtorch`: eval "$(make env)"

@@ -2,6 +2,8 @@ package reports
 
 import (
 	"bytes"
+	"cmp"
+	"fmt"
 	"maps"
 	"net/url"
 	"os"
@@ -394,21 +396,22 @@ func TestReadingAidsOfASection(t *testing.T) {
 func TestScreenshots(t *testing.T) {
 	path := os.Getenv("REPORTS_SHOTS")
 	if path == "" {
-		t.Skip("set REPORTS_SHOTS=PAGE to take the pictures of docs/images, or that of the map if the page has one")
+		t.Skip("set REPORTS_SHOTS=PAGE to take the pictures of docs/images, and REPORTS_FIGURE=ID to take one figure")
 	}
 	html := must.Get(os.ReadFile(path))(t)
 	address, chromium := pageFile(t, html), browser.Open(t)
 	views := map[string]browser.View{"page-light": browser.Light(1180, 1500), "page-dark": browser.Dark(1180, 1500),
 		"page-narrow": browser.Light(360, 1200)}
-	if strings.Contains(string(html), `id="fig-map-`) {
-		views = map[string]browser.View{"map": browser.Light(900, 560)}
+	figure := os.Getenv("REPORTS_FIGURE")
+	if figure != "" {
+		views = map[string]browser.View{strings.TrimPrefix(figure, "fig-"): browser.Light(900, 410)}
 	}
 	for name, v := range views {
 		p := chromium.Open(t, address, v, "")
 		browser.Do(p, emulation.SetScrollbarsHidden, emulation.SetScrollbarsHiddenParams{Hidden: true})
 		p.Eval(drawnCharts, nil)
-		p.Eval(`(document.querySelector("figure[id^=fig-map-]") || document.body)
-			.scrollIntoView({ behavior: "instant" })`, nil)
+		p.Eval(fmt.Sprintf(`(document.getElementById(%q) || document.body).scrollIntoView({ behavior: "instant" })`,
+			cmp.Or(figure, "-")), nil)
 		must.OK(t, os.WriteFile(filepath.Join("..", "docs", "images", name+".png"), p.Screenshot(), 0o644))
 	}
 }

@@ -68,6 +68,8 @@ var curveFigures = []curveFigure{
 	{id: "calls", folded: true, title: "Tool calls per episode", y: "calls", metrics: []string{"calls"}},
 	{id: "tool-errors", folded: true, title: "Calls answered by an error", y: "share of calls",
 		metrics: []string{"tool_errors"}, share: true},
+	{id: "malformed", folded: true, title: "Malformed replies", y: "share of replies",
+		metrics: []string{"malformed"}, share: true, note: "Without a call that can be read, but with the beginning of one."},
 	{id: "stops", folded: true, title: "Truncated episodes", y: "share of episodes", share: true, note: "By stop reason.",
 		metrics: []string{"stop_turn_limit", "stop_length", "stop_step"},
 		names:   []string{"turn limit", "context full", "reply too long"}},

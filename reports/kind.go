@@ -134,13 +134,13 @@ func (c *Comparison) ofTraining() bool {
 type Chosen struct {
 	// heading
 	Title string `json:"title" hcl:"title,label"`
-	// tables and figures in their order: map, main, reference, ablation, calls, seeds, fig-categories, pass-at-k,
-	// fig-pass-at-k, fig-outcomes, fig-effects, compare, gap, gap-training, fig-reward, fig-zero-variance,
+	// tables and figures in their order: map, main, reference, ablation, calls, seeds, replies, fig-categories,
+	// pass-at-k, fig-pass-at-k, fig-outcomes, fig-effects, compare, gap, gap-training, fig-reward, fig-zero-variance,
 	// fig-zero-variance-split, fig-spread, fig-tokens-gap, fig-entropy, fig-kl, fig-grad-norm, fig-spread-reward,
 	// fig-forecast, entropy, late, signal, forecast, efficiency, fig-tokens-reward, fig-variance, fig-spread-batch,
-	// fig-kl-estimators, fig-clip, fig-log-ratio, fig-turns, fig-calls, fig-tool-errors, fig-stops, fig-length,
-	// fig-tuning, fig-successes, values, transcripts, data, certificate, statistics, mixtures, examples, versions,
-	// departures, settings, runs, fig-timeline, evidence
+	// fig-kl-estimators, fig-clip, fig-log-ratio, fig-turns, fig-calls, fig-tool-errors, fig-malformed, fig-stops,
+	// fig-length, fig-tuning, fig-successes, values, transcripts, data, certificate, statistics, mixtures, examples,
+	// versions, departures, settings, runs, fig-timeline, evidence
 	Show []string `json:"show" hcl:"show"`
 	// a sentence below the heading
 	Lead string `json:"lead,omitempty" hcl:"text,optional"`

@@ -25,6 +25,7 @@ const leastEpisodes = 30
 const (
 	byReward      = "share of reward 1, Wilson interval clustered by family"
 	byVerdict     = "share of passed official verdicts, Wilson interval clustered by family"
+	byMalformed   = "share of malformed replies, Wilson interval clustered by family"
 	byMean        = "mean over policies of the share of reward 1, t-interval"
 	byVerdictMean = "mean over policies of the share of passed official verdicts, t-interval"
 )
@@ -109,6 +110,40 @@ func (s *Study) mainTable(set string) *page.Table {
 	starred := slices.ContainsFunc(t.Rows, func(r page.Row) bool { return r.Cells[1].Mark == page.MarkBest })
 	t.Notes = slices.Concat(s.mainNotes(set, overSeeds, starred), decodingNotes, s.methodNotes())
 	return t
+}
+
+// repliesTable shows malformed replies beside success: by arm, reward token and decoding, for a set. A page omits it if
+// no score has counted its replies.
+func (s *Study) repliesTable(set string) *page.Table {
+	t := &page.Table{ID: "replies-" + setID(set), Title: "Malformed replies on " + setName(set), Omitted: true,
+		Columns: page.Columns("<Arm", "<Token", "<Decoding", "Success", "Malformed replies"),
+		Notes: []string{"A malformed reply contains the beginning of a call and no call that can be read, so the " +
+			"environment executes nothing. Other failures are calls that are wrong or missing. Replies of API models are " +
+			"never malformed, because the vendor reads the calls. Intervals: 95 % Wilson, clustered by task " +
+			"family: families are independent."}}
+	for i := range s.Arms {
+		a := &s.Arms[i]
+		for _, token := range []string{rl.TokenNone, rl.TokenHigh, rl.TokenLow} {
+			for _, greedy := range []bool{true, false} {
+				all := policies(a.Runs, set, token, greedy)
+				if len(all) == 0 {
+					continue
+				}
+				var malformed []sample
+				for j := range all {
+					malformed = append(malformed, all[j].malformed())
+				}
+				replies := pooled(malformed)
+				t.Omitted = t.Omitted && len(replies) == 0
+				from := func(by string) page.Source { return sourceOfScores(a.Runs, by, set, token, "", greedy) }
+				t.Add(i, page.Text("%s", a.Label), page.Text("%s", cmp.Or(token, "none")),
+					page.Text("%s", map[bool]string{true: "greedy", false: "sampled"}[greedy]),
+					pooled(samples(all, "", false)).share().From(from(byReward)),
+					replies.share().From(from(byMalformed)))
+			}
+		}
+	}
+	return t.OrNil()
 }
 
 // decoding names how the arms of the main table of a set decode, with a note if API models are among them.

@@ -74,6 +74,38 @@ func TestForecastIsComparedWithTheFirstUpdate(t *testing.T) {
 	}
 }
 
+// Malformed replies are a share of replies, per reward token and decoding, beside the share of successes.
+func TestMalformedRepliesStandBesideSuccess(t *testing.T) {
+	run := scored(1, "0100")
+	s := &Study{Arms: []Arm{{"A", []SeedRun{run}}}}
+	if table := s.repliesTable(""); !table.Omitted {
+		t.Error("scores without a count of replies have a table of them")
+	}
+	low := scored(1, "0000").Scores
+	for i := range run.Scores {
+		run.Scores[i].Token, run.Scores[i].Replies, run.Scores[i].Malformed = rl.TokenHigh, 5, i%2
+		low[i].Token, low[i].Replies, low[i].Malformed, low[i].Greedy = rl.TokenLow, 2, 2, false
+	}
+	s.Arms[0].Runs[0].Scores = append(run.Scores, low...)
+	s.Arms[0].Runs[0].ScoresFrom = append(run.ScoresFrom, ScoreSource{"stage.eval.low@1.scores", len(low)})
+	table := s.repliesTable("")
+	var got []string
+	for _, row := range table.Rows {
+		share, _, _ := strings.Cut(row.Cells[4].Line(), " ·")
+		got = append(got, row.Cells[1].Text+" "+row.Cells[2].Text+" "+row.Cells[3].Text+", "+share)
+		if from := row.Cells[4].Source.From; len(from) != 1 {
+			t.Errorf("got a share of replies from %q, want one evaluation", from)
+		}
+	}
+	for i := range got {
+		got[i] = strings.ReplaceAll(got[i], "\u00a0", " ")
+	}
+	equal(t, "rows", got, []string{"high greedy 25.0 %, 10.0 % (2/20", "low sampled 0.0 %, 100.0 % (8/8"})
+	if table.Omitted {
+		t.Error("the table is omitted")
+	}
+}
+
 // The gain over GRPO is shown beside the forecast only for the GRPO arm that starts from the same checkpoints.
 func TestForecastEfficiencyIsShownBesideTheMeasuredGain(t *testing.T) {
 	s := synthetic(2, 40, 20)

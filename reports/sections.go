@@ -97,6 +97,7 @@ func items() []item {
 		{"ablation", "results", (*Study).ablationTables},
 		{"calls", "results", (*Study).callsParts},
 		{"seeds", "results", eachSet((*Study).seedTable)},
+		{"replies", "results", eachSet((*Study).repliesTable)},
 		{"fig-categories", "results", eachSet((*Study).categoryFigure)},
 		{"pass-at-k", "results", eachSet((*Study).passTable)},
 		{"fig-pass-at-k", "results", eachSet((*Study).passFigure)},

@@ -275,6 +275,7 @@ type outcomes map[string]tally
 type tally struct {
 	family, category           string
 	episodes, passed, official int
+	replies, malformed         int
 }
 
 // rate returns the share of the task's episodes with reward 1.
@@ -285,7 +286,8 @@ func (r *SeedRun) outcomes(set, token string, greedy bool) outcomes {
 	found := outcomes{}
 	for _, row := range r.Scores {
 		if row.Greedy == greedy && row.Set == set && row.Token == token {
-			one := tally{family: row.Family, category: row.Category, episodes: 1}
+			one := tally{family: row.Family, category: row.Category, episodes: 1, replies: row.Replies,
+				malformed: row.Malformed}
 			if row.Reward == 1 {
 				one.passed = 1
 			}
@@ -307,6 +309,8 @@ func (o outcomes) add(task string, more tally, greedy bool) {
 	more.episodes += known.episodes
 	more.passed += known.passed
 	more.official += known.official
+	more.replies += known.replies
+	more.malformed += known.malformed
 	o[task] = more
 }
 
@@ -375,6 +379,18 @@ func (o outcomes) sample(category string, official bool) sample {
 			passed = one.official
 		}
 		families[one.family] = stats.Family{Sum: f.Sum + float64(passed), N: f.N + float64(one.episodes)}
+	}
+	return families
+}
+
+// malformed counts the replies of all outcomes, and those that are malformed.
+func (o outcomes) malformed() sample {
+	families := sample{}
+	for _, one := range o {
+		f := families[one.family]
+		if one.replies > 0 {
+			families[one.family] = stats.Family{Sum: f.Sum + float64(one.malformed), N: f.N + float64(one.replies)}
+		}
 	}
 	return families
 }

@@ -26,7 +26,7 @@ func Kind() *lang.Kind {
 	return &lang.Kind{
 		Name:    "eval",
 		Summary: "Episodes on held-out tasks: the paper's reward and the official verdict of each.",
-		Version: 4,
+		Version: 5,
 		Ranks: func(s lang.Stage) int { // each samples a share of the episodes
 			if s.(*settings).calls() {
 				return 0

@@ -45,14 +45,14 @@ func Kinds() []*lang.Kind {
 	length := train.Length("updates")
 	return []*lang.Kind{
 		{
-			Name: "grpo", Version: 5, Outputs: outputs, Stochastic: draws, Length: length, Ranks: train.Ranks,
+			Name: "grpo", Version: 6, Outputs: outputs, Stochastic: draws, Length: length, Ranks: train.Ranks,
 			Summary: "Group relative policy optimisation over multi-turn episodes, under the condition of its checkpoint.",
 			New: func() lang.Stage {
 				return &grpo{settings: defaults(64), Tokens: &fixed{}}
 			},
 		},
 		{
-			Name: "rc-grpo", Version: 5, Outputs: outputs, Stochastic: draws, Length: length, Ranks: train.Ranks,
+			Name: "rc-grpo", Version: 6, Outputs: outputs, Stochastic: draws, Length: length, Ranks: train.Ranks,
 			Summary: "Reward-conditioned GRPO: every rollout of a group draws its reward token.",
 			New: func() lang.Stage {
 				return &conditioned{settings: defaults(256), Tokens: &drawn{High: 0.5, Allocation: "iid",

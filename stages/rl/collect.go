@@ -270,7 +270,7 @@ func (t *Trajectory) add(news Message, r Reply) {
 	if (r.Stop == StopLength || r.Stop == StopHandler) && r.Text == "" && len(r.IDs) == 0 {
 		return
 	}
-	answer := Message{Role: RoleAssistant, Turn: news.Turn, Text: r.Text}
+	answer := Message{Role: RoleAssistant, Turn: news.Turn, Text: r.Text, Malformed: r.Malformed}
 	for _, call := range r.Calls {
 		answer.Calls = append(answer.Calls, call.Text)
 	}

@@ -18,7 +18,7 @@ import (
 )
 
 // runes is a codec whose ids are characters: U opens a user message, A a reply, which ends in '!' (calls) or '.'
-// (yields); a reward token is H or L.
+// (yields); a reward token is H or L. A reply that yields with a parenthesis is malformed.
 type runes struct{}
 
 func ids(s string) []int32 {
@@ -58,7 +58,7 @@ func (runes) Parse(is []int32) Parsed {
 	if body, ok := strings.CutSuffix(s, "!"); ok {
 		return Parsed{Text: body, Calls: replyWith(strings.Split(body, ";")...).Calls}
 	}
-	return Parsed{Text: strings.TrimSuffix(s, ".")}
+	return Parsed{Text: strings.TrimSuffix(s, "."), Malformed: strings.Contains(s, "(")}
 }
 
 // script is a sampler with a given reply to each prompt (all text up to the open reply), one character at a time.
@@ -246,6 +246,30 @@ func TestTrajectoryRecordsTheEpisode(t *testing.T) {
 	}
 	if stats.Sampled != len(mine) || stats.Given+stats.Sampled != len(e.IDs) {
 		t.Errorf("stats %+v for %d ids, %d of them sampled", stats, len(e.IDs), len(mine))
+	}
+}
+
+func TestMalformedRepliesAreCounted(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reply              func(string) string
+		replies, malformed int
+	}{
+		"calls and yields":        {obedient, 4, 0},
+		"the beginning of a call": {func(string) string { return "f(." }, 2, 2},
+		"a text":                  {func(string) string { return "no." }, 2, 0},
+		"malformed in the first turn": {func(s string) string {
+			if strings.Contains(s, "Ua1") {
+				return obedient(s)
+			}
+			return "f(."
+		}, 3, 1},
+	} {
+		got, _, err := collector(newScript(1, tc.reply)).Collect(t.Context(), asks("a"), nil)
+		must.OK(t, err)
+		if s := got[0].Score("test", false); s.Replies != tc.replies || s.Malformed != tc.malformed {
+			t.Errorf("%s: got %d of %d replies malformed, want %d of %d", name, s.Malformed, s.Replies, tc.malformed,
+				tc.replies)
+		}
 	}
 }
 

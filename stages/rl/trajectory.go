@@ -111,6 +111,21 @@ func (t *Trajectory) Tokens() (sampled, given int) {
 	return sampled, given
 }
 
+// Replies counts the replies of an episode, and those without calls that contain the beginning of one.
+func (t *Trajectory) Replies() (all, malformed int) {
+	for _, s := range t.Sequences() {
+		for _, m := range s.Messages {
+			if m.Role == RoleAssistant {
+				all++
+			}
+			if m.Malformed {
+				malformed++
+			}
+		}
+	}
+	return all, malformed
+}
+
 // Stop reasons of an episode.
 const (
 	StopDone      = "done"       // the policy yielded after the last turn
@@ -132,13 +147,15 @@ const (
 // Message is one entry of the conversation. From and To bound its tokens in Trajectory.IDs, headers included;
 // both are 0 without tokens.
 type Message struct {
-	Role    string   `json:"role"` // one of the Role constants
-	Turn    int      `json:"turn"`
-	Text    string   `json:"text"`
-	Calls   []string `json:"calls,omitempty"`   // assistant: call strings decoded from Text
-	Several []string `json:"several,omitempty"` // tool: the separate results if there are several; see Results
-	From    int      `json:"from,omitempty"`
-	To      int      `json:"to,omitempty"`
+	Role  string   `json:"role"` // one of the Role constants
+	Turn  int      `json:"turn"`
+	Text  string   `json:"text"`
+	Calls []string `json:"calls,omitempty"` // assistant: call strings decoded from Text
+	// Malformed marks a sampled reply without calls that contains the beginning of one.
+	Malformed bool     `json:"malformed,omitempty"`
+	Several   []string `json:"several,omitempty"` // tool: the separate results if there are several; see Results
+	From      int      `json:"from,omitempty"`
+	To        int      `json:"to,omitempty"`
 }
 
 // Results returns the results in a tool message, one per call.
@@ -175,15 +192,19 @@ type Score struct {
 	Stop     string  `json:"stop"`
 	Calls    int     `json:"calls"`
 	Tokens   int     `json:"tokens"` // sampled tokens
+
+	Replies   int `json:"replies,omitempty"`
+	Malformed int `json:"malformed,omitempty"` // replies without calls that contain the beginning of one
 }
 
 // Score returns the row of an evaluated episode of a set of tasks. The episode must have a reward.
 func (t *Trajectory) Score(set string, greedy bool) Score {
 	sampled, _ := t.Tokens()
+	replies, malformed := t.Replies()
 	return Score{
 		Task: t.Task, Family: t.Family, Category: t.Category, Set: set, Prompt: t.Prompt, Token: t.Token,
 		Sample: t.Member, Greedy: greedy, Reward: float64(t.Reward), Official: t.Official, Failure: t.Failure,
-		Refusal: t.Refusal, Stop: t.Stop, Calls: t.Calls, Tokens: sampled,
+		Refusal: t.Refusal, Stop: t.Stop, Calls: t.Calls, Tokens: sampled, Replies: replies, Malformed: malformed,
 	}
 }
 

@@ -25,7 +25,7 @@ func Kind() *lang.Kind {
 	return &lang.Kind{
 		Name:    "rollout",
 		Summary: "Episodes sampled from a policy, kept as trajectories.",
-		Version: 4,
+		Version: 5,
 		Ranks: func(s lang.Stage) int { // each samples a share of the episodes
 			if s.(*settings).calls() {
 				return 0

@@ -124,7 +124,7 @@ func (e *episode) sampled(r serve.Reply) {
 		s.add(s.conversation.Turns)
 	}
 	m := rl.Message{Role: rl.RoleAssistant, Text: r.Text, From: len(r.Prompt), To: len(s.IDs),
-		Turn: max(0, s.users-1)}
+		Turn: max(0, s.users-1), Malformed: r.Malformed}
 	for _, call := range r.Calls {
 		m.Calls = append(m.Calls, call.Text)
 	}

@@ -226,7 +226,8 @@ func (s *Server) record(c *choice) {
 		r.Err = c.err
 	}
 	if c.tools && c.err == nil {
-		if p := s.Layout.Parse(ids(c.draws)); p.Calls != nil {
+		p := s.Layout.Parse(ids(c.draws))
+		if r.Malformed = p.Malformed; p.Calls != nil {
 			r.Text, r.Calls = p.Text, p.Calls
 		}
 	}

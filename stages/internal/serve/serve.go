@@ -65,6 +65,7 @@ type Reply struct {
 	Conversation *chat.Conversation // before the reply; nil if the prompt was a text
 	Text         string
 	Calls        []rl.Call
+	Malformed    bool  // no calls, but the beginning of one
 	Changed      bool  // the request asked for another temperature or top_p
 	Err          error // the policy failed
 }

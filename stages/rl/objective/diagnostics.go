@@ -89,6 +89,7 @@ var Metrics = []MetricInfo{
 	{"groups_sampled", "groups sampled for the update (more than its batch with zero_variance = resample)", "groups"},
 	{"calls", "tool calls per episode", "calls"},
 	{"tool_errors", "share of calls whose result is an execution error", "share"},
+	{"malformed", "share of replies without calls that contain the beginning of one", "share"},
 	{"turns", "user turns reached per episode", "turns"},
 	{"sampled_tokens", "action tokens per episode", "tokens"},
 	{"sampled_tokens_max", "action tokens of the longest episode", "tokens"},
@@ -322,7 +323,7 @@ func DescribeEpisodes(trajectories []*rl.Trajectory, v map[string]float64) {
 	for _, reason := range []string{rl.StopDone, rl.StopTurnLimit, rl.StopLength, rl.StopStep, rl.StopError} {
 		v["stop_"+reason] = 0
 	}
-	calls, errs, rewarded := 0, 0, 0.0
+	calls, errs, replies, malformed, rewarded := 0, 0, 0, 0, 0.0
 	for _, t := range trajectories {
 		rewarded += indicator(!t.Reward.Missing())
 	}
@@ -336,6 +337,8 @@ func DescribeEpisodes(trajectories []*rl.Trajectory, v map[string]float64) {
 		v["stop_"+t.Stop] += 1 / n
 		calls += t.Calls
 		errs += t.Errors
+		all, bad := t.Replies()
+		replies, malformed = replies+all, malformed+bad
 		sampled, given := t.Tokens()
 		v["tokens"] += float64(sampled + given)
 		v["sampled_tokens"] += float64(sampled) / n
@@ -348,6 +351,7 @@ func DescribeEpisodes(trajectories []*rl.Trajectory, v map[string]float64) {
 	v["episode_tokens"] = v["tokens"] / n
 	v["calls"] = float64(calls) / n
 	v["tool_errors"] = float64(errs) / float64(max(1, calls))
+	v["malformed"] = float64(malformed) / float64(max(1, replies))
 }
 
 // DescribeRatios adds the quantiles of an update's log ratios.

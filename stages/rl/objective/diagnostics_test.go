@@ -192,15 +192,19 @@ func TestEveryLoggedValueHasARowInTheMetricsTable(t *testing.T) {
 }
 
 // The segments of an agent count among the tokens of its episode.
-func TestEpisodesAreCountedByTheirEndAndTokens(t *testing.T) {
+func TestEpisodesAreCountedByTheirEndTokensAndReplies(t *testing.T) {
 	v := map[string]float64{}
 	segment := rl.Segment{IDs: make([]int32, 1), Mask: []bool{true}}
 	DescribeEpisodes([]*rl.Trajectory{
 		{Stop: rl.StopDone, IDs: make([]int32, 3), Mask: []bool{true, false, false}, Segments: []rl.Segment{segment}},
-		{Stop: rl.StopLength, IDs: make([]int32, 6), Mask: make([]bool, 6)}, {Stop: rl.StopStep}, {Stop: rl.StopError},
+		{Stop: rl.StopLength, IDs: make([]int32, 6), Mask: make([]bool, 6)},
+		{Stop: rl.StopStep, Messages: []rl.Message{{Role: rl.RoleUser}, {Role: rl.RoleAssistant, Calls: []string{"ls()"}},
+			{Role: rl.RoleTool}, {Role: rl.RoleAssistant, Text: "[ls(", Malformed: true}}},
+		{Stop: rl.StopError, Segments: []rl.Segment{{Messages: []rl.Message{{Role: rl.RoleAssistant, Malformed: true},
+			{Role: rl.RoleAssistant}}}}},
 	}, v)
-	wantValues(t, "four episodes", v, map[string]float64{"truncated": 0.5, "stop_done": 0.25, "stop_error": 0.25,
-		"sampled_tokens": 0.5, "sampled_tokens_max": 2, "episode_tokens": 2.5})
+	wantValues(t, "four episodes", v, map[string]float64{"truncated": 0.5, "malformed": 0.5, "stop_done": 0.25,
+		"stop_error": 0.25, "sampled_tokens": 0.5, "sampled_tokens_max": 2, "episode_tokens": 2.5})
 }
 
 // TestPropositionTwoHoldsInNineteenOfTwentyUpdates simulates updates of policies of all sorts, those included at
