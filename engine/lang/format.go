@@ -78,8 +78,8 @@ func checkNesting(text []byte, path string) *hcl.Diagnostic {
 		case hclsyntax.TokenQuotedLit, hclsyntax.TokenStringLit:
 			literals, joined = literals+1, joined+len(t.Bytes)
 			if copied += joined + 16*literals; copied > maxCopied {
-				return mistake(t.Range, "Too many lines", "The lines of the texts in this file are too many. Move this text into a "+
-					"file of its own, and read it with file.")
+				return mistake(t.Range, "Too many lines", "The lines of the texts in this file are too many. Move this "+
+					"text into a file of its own, and read it with file.")
 			}
 		case hclsyntax.TokenIdent, hclsyntax.TokenComment:
 		default:

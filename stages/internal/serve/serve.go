@@ -236,7 +236,8 @@ func (s *Server) post(handle func(w http.ResponseWriter, r *request) error) http
 }
 
 // answer reads the body of a request and answers it, after the requests that become prompts before it.
-func (s *Server) answer(w http.ResponseWriter, q *request, body []byte, handle func(http.ResponseWriter, *request) error) error {
+func (s *Server) answer(w http.ResponseWriter, q *request, body []byte,
+	handle func(http.ResponseWriter, *request) error) error {
 	select {
 	case s.prompts <- struct{}{}:
 	case <-q.ctx.Done():
