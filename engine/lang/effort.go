@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -95,13 +96,15 @@ func (c *counted) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 // A number such as 1e9999999 is short, but its digits, or the integer, need minutes.
 const maxDigits = 1000
 
-var (
-	errHuge      = fmt.Errorf("a number has at most %d digits, and an exponent of at most three", maxDigits)
-	longExponent = regexp.MustCompile(`(^|[\s:,\[])-?[0-9.]+[eE][+-]?[0-9]{4,}($|[\s,\]}])`)
-)
+var errHuge = fmt.Errorf("a number has at most %d digits, and an exponent of at most three", maxDigits)
+
+// longExponent finds a number with an exponent of four digits in a text, or in JSON.
+var longExponent = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(^|[\s:,\[])-?[0-9.]+[eE][+-]?[0-9]{4,}($|[\s,\]}])`)
+})
 
 // hugeText reports whether a number in a text is too large.
-func hugeText(s string) bool { return len(s) > maxDigits || longExponent.MatchString(s) }
+func hugeText(s string) bool { return len(s) > maxDigits || longExponent().MatchString(s) }
 
 // huge reports whether a value is a number that is too large, or a list with one.
 func huge(v cty.Value) bool {
@@ -212,7 +215,7 @@ func decoded(args []cty.Value) (int, error) {
 	if nesting.JSON(s) > maxDecoding {
 		return 0, function.NewArgErrorf(0, "the JSON is nested deeper than %d", maxDecoding)
 	}
-	if longExponent.MatchString(s) {
+	if longExponent().MatchString(s) {
 		return 0, function.NewArgError(0, errHuge)
 	}
 	return len(s) / stepBytes, nil
