@@ -39,7 +39,12 @@ func (e *effort) spend(steps int) error {
 	return nil
 }
 
-// limit replaces the loops and the parts of templates in a body by those that count.
+// readsSource names the calls whose arguments are read as they are written: types, and matrix, which takes the order of
+// the keys from the file.
+var readsSource = map[string]bool{"list": true, "set": true, "map": true, "tuple": true, "object": true, "optional": true,
+	"matrix": true}
+
+// limit replaces the loops, the arguments of functions and the parts of templates in a body by those that count.
 func (e *effort) limit(body *hclsyntax.Body) {
 	counting := func(x hclsyntax.Expression) hclsyntax.Expression {
 		return &counted{&hclsyntax.ParenthesesExpr{Expression: x, SrcRange: x.Range()}, e}
@@ -50,7 +55,9 @@ func (e *effort) limit(body *hclsyntax.Body) {
 			n.CollExpr, n.ValExpr = counting(n.CollExpr), counting(n.ValExpr)
 		case *hclsyntax.FunctionCallExpr:
 			for i, arg := range n.Args {
-				n.Args[i] = counting(arg)
+				if !readsSource[n.Name] {
+					n.Args[i] = counting(arg)
+				}
 			}
 		case *hclsyntax.ObjectConsKeyExpr:
 			if n.ForceNonLiteral {

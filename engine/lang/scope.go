@@ -386,17 +386,20 @@ func (l *scope) contextFor(items []item, needs []int) *hcl.EvalContext {
 	return ctx
 }
 
-func (l *scope) decodeExperiment(bl *hclsyntax.Block, ctx *hcl.EvalContext) {
-	var settings struct {
-		// research question
-		Question string `hcl:"question,optional"`
-		// expected outcome, written down in advance
-		Expect string `hcl:"expect,optional"`
-		// seeds; every stochastic stage runs once per seed
-		Seeds []int64 `hcl:"seeds,optional"`
+// experimentBlock has the settings of the block experiment.
+type experimentBlock struct {
+	// research question
+	Question string `hcl:"question,optional"`
+	// expected outcome, written down in advance
+	Expect string `hcl:"expect,optional"`
+	// seeds; every stochastic stage runs once per seed
+	Seeds []int64 `hcl:"seeds,optional"`
 
-		At map[string]hcl.Range `hcl:",ranges"`
-	}
+	At map[string]hcl.Range `hcl:",ranges"`
+}
+
+func (l *scope) decodeExperiment(bl *hclsyntax.Block, ctx *hcl.EvalContext) {
+	var settings experimentBlock
 	settings.Seeds = l.x.Seeds
 	l.decode(newBody(bl.Body, "an experiment", bl.DefRange(), nil), ctx, &settings)
 	_, l.seeded = bl.Body.Attributes["seeds"]
