@@ -45,6 +45,6 @@ exec rcgrpo plan own/model.hcl
 stdout '^model: 9 to run'
 exec rcgrpo run own/model.hcl --var drills=8 --var test=1 --var updates=1
 exec rcgrpo verify own/model.html
-exec rcgrpo show eval.arm["SFT + GRPO"] own/model.hcl --var drills=8 --var test=1 --var updates=1`, model)
+exec rcgrpo plan own/model.hcl --var drills=8 --var test=1 --var updates=1 --detailed-exitcode`, model)
 	s.run("data {\n  bfcl = \""+benchmark+"\"\n}\n", func(string) error { return nil })
 }
