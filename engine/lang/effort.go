@@ -41,8 +41,7 @@ func (e *effort) spend(steps int) error {
 
 // readsSource names the calls whose arguments are read as they are written: types, and matrix, which takes the order of
 // the keys from the file.
-var readsSource = map[string]bool{"list": true, "set": true, "map": true, "tuple": true, "object": true, "optional": true,
-	"matrix": true}
+var readsSource = []string{"list", "set", "map", "tuple", "object", "optional", "matrix"}
 
 // limit replaces the loops, the arguments of functions and the parts of templates in a body by those that count.
 func (e *effort) limit(body *hclsyntax.Body) {
@@ -55,7 +54,7 @@ func (e *effort) limit(body *hclsyntax.Body) {
 			n.CollExpr, n.ValExpr = counting(n.CollExpr), counting(n.ValExpr)
 		case *hclsyntax.FunctionCallExpr:
 			for i, arg := range n.Args {
-				if !readsSource[n.Name] {
+				if !slices.Contains(readsSource, n.Name) {
 					n.Args[i] = counting(arg)
 				}
 			}

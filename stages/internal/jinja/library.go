@@ -54,7 +54,7 @@ func (r *rendering) method(of any, name string) (v any, ok bool) {
 				return nil, false
 			}
 		}
-		return r.fail("the attribute %s is not supported", name), true
+		return r.fail("the attribute %.80s is not supported", name), true
 	}
 	switch of := of.(type) {
 	case *loop:
@@ -74,7 +74,7 @@ func (r *rendering) method(of any, name string) (v any, ok bool) {
 	case nil:
 		return nil, false
 	}
-	return r.fail("the attribute %s of %s is not supported", name, typeName(of)), true
+	return r.fail("the attribute %.80s of %s is not supported", name, typeName(of)), true
 }
 
 func (l *loop) attribute(r *rendering, name string) (any, bool) {
