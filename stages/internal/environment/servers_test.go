@@ -109,7 +109,7 @@ func notes(t *testing.T, env map[string]string, server Server) (*Servers, func()
 	dir, scratch := t.TempDir(), t.TempDir()
 	env["NOTES"], env[faults.Marks] = "1", scratch
 	p := &Program{Command: []string{must.Get(os.Executable())(t)}, Env: env, Start: 20 * time.Second,
-		Step: 8 * time.Second, Score: 5 * time.Second, Server: &server}
+		Step: 15 * time.Second, Score: 5 * time.Second, Server: &server}
 	must.OK(t, p.Write(dir, filepath.Join("testdata", "notes"), nil))
 	var log printed
 	o := Options{Steps: 4, Scratch: scratch, Log: log.print}
