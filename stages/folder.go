@@ -133,10 +133,13 @@ type ModelStart struct {
 }
 
 const (
-	documentsContext = 8192    // JSON documents of the tools of one class have up to 3,300 tokens
-	startPass        = 2048    // tokens
-	startMemory      = 8 << 30 // bytes; above, a start trains an adapter
+	startPass   = 2048    // tokens
+	startMemory = 8 << 30 // bytes; above, a start trains an adapter
 )
+
+// DocumentsEpisode is the limit in tokens of an episode whose prompt has the JSON documents of the tools of one class,
+// up to 3,300 tokens. A model that reads fewer starts with signatures.
+const DocumentsEpisode = 8192
 
 // StartModel reads a Hugging Face folder or GGUF file and no weights. It chooses the model's own chat template, or
 // signatures where that is refused or the context is short, or else the first accepted layout. An unsupported model is
@@ -155,7 +158,7 @@ func StartModel(path string) (ModelStart, error) {
 		}
 	}
 	s := ModelStart{Why: f.Err(), Context: f.Config.MaxPosition, Pass: startPass, Rank: reportedRank}
-	if s.Why != nil || s.Context < documentsContext {
+	if s.Why != nil || s.Context < DocumentsEpisode {
 		for _, layout := range slices.Concat([]string{SignaturesLayout}, chat.LayoutNames()) {
 			if other := read(layout); other.Err() == nil {
 				f, s.Layout = other, layout

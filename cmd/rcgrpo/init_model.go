@@ -25,11 +25,8 @@ type modelValues struct {
 	Context      int // limit of an episode
 }
 
-// Limits of an episode: JSON documents of the tools of a class have up to 3,300 tokens, signatures up to 230.
-const (
-	documentsEpisode = 8192
-	signatureEpisode = 1024
-)
+// signatureEpisode is the limit in tokens of an episode whose prompt has the signatures of the tools, up to 230 tokens.
+const signatureEpisode = 1024
 
 // initModel writes an experiment for a model of the user into a folder.
 func initModel(w io.Writer, model, dir string) error {
@@ -73,7 +70,7 @@ func modelExperiment(start stages.ModelStart, model, dir string) ([]byte, error)
 	}
 	v := modelValues{ModelStart: start, Name: fmt.Sprintf("%q", filepath.Base(from)), Alpha: 2 * start.Rank,
 		Path:  function + "(" + string(hclwrite.TokensForValue(cty.StringVal(from)).Bytes()) + ")",
-		Reply: 120, Context: min(documentsEpisode, start.Context)}
+		Reply: 120, Context: min(stages.DocumentsEpisode, start.Context)}
 	if start.Layout == stages.SignaturesLayout {
 		v.Reply, v.Context = 60, min(signatureEpisode, start.Context)
 	}
@@ -82,11 +79,7 @@ func modelExperiment(start stages.ModelStart, model, dir string) ([]byte, error)
 		why = fmt.Sprintf("The model's own chat template is not used. %v", start.Why)
 	}
 	v.Why = commentLines(why)
-	source, err := templateFiles.ReadFile("templates/model.tmpl")
-	if err != nil {
-		return nil, err
-	}
-	t, err := gotemplate.New("model").Parse(string(source))
+	t, err := gotemplate.ParseFS(templateFiles, "templates/model.tmpl")
 	if err != nil {
 		return nil, err
 	}

@@ -172,7 +172,7 @@ func (m *Manifest) SameOutputs(other *Manifest) bool {
 	return len(m.Outputs) == len(other.Outputs)
 }
 
-// noSum stands in the place of a sum while it is computed.
+// noSum replaces the sum in the text over which it is computed.
 var noSum = []byte(strings.Repeat("0", 2*sha256.Size))
 
 // EncodeManifest returns the text of a manifest for a remote store. It has a sum and says nothing about this store.

@@ -53,10 +53,11 @@ func (e *effort) limit(body *hclsyntax.Body) {
 		case *hclsyntax.ForExpr:
 			n.CollExpr, n.ValExpr = counting(n.CollExpr), counting(n.ValExpr)
 		case *hclsyntax.FunctionCallExpr:
+			if slices.Contains(readsSource, n.Name) {
+				return nil
+			}
 			for i, arg := range n.Args {
-				if !slices.Contains(readsSource, n.Name) {
-					n.Args[i] = counting(arg)
-				}
+				n.Args[i] = counting(arg)
 			}
 		case *hclsyntax.ObjectConsKeyExpr:
 			if n.ForceNonLiteral {

@@ -305,27 +305,37 @@ func TestTwoPushersOfAKeyLeaveOneRecord(t *testing.T) {
 	})
 }
 
-// A push that was cut sends a large file again, and several machines may send the same file.
+// A push that was cut sends a large file again, and several machines may send the same file. Parts of the first upload
+// may arrive after its push has ended, so parts are counted by upload.
 func TestALargeFileIsSentInParts(t *testing.T) {
 	onEachS3(t, func(t *testing.T, s *storage) {
 		a, b := s.machine(t), s.machine(t)
 		m := commitLarge(t, a, 1, 33<<20)
-		var parts atomic.Int64
-		var deny atomic.Bool
-		deny.Store(true)
+		var mu sync.Mutex
+		var denied string // ID of the first upload
+		parts := map[string]int{}
 		s.relay.setFault(func(w http.ResponseWriter, r *http.Request) bool {
-			part := r.URL.Query().Get("partNumber")
+			upload, part := r.URL.Query().Get("uploadId"), r.URL.Query().Get("partNumber")
 			if part == "" || r.Method != http.MethodPut {
 				return false
 			}
-			parts.Add(1)
-			return part == "2" && deny.Load() && answer(w, r, http.StatusForbidden, "AccessDenied")
+			mu.Lock()
+			defer mu.Unlock()
+			parts[upload]++
+			if denied == "" {
+				denied = upload
+			}
+			return part == "2" && upload == denied && answer(w, r, http.StatusForbidden, "AccessDenied")
 		})
 		must.Match(t, a.PushResult(t.Context(), m), "access denied")
-		deny.Store(false)
-		parts.Store(0)
 		must.OK(t, a.PushResult(t.Context(), m))
-		wantEqual(t, "parts of 16 MiB", parts.Load(), 3)
+		mu.Lock()
+		delete(parts, denied)
+		for _, n := range parts {
+			wantEqual(t, "parts of 16 MiB", n, 3)
+		}
+		wantEqual(t, "uploads after the denied one", len(parts), 1)
+		mu.Unlock()
 		must.OK(t, fetch(t, b, m.Key, "out"))
 		both := []*Remote{s.machine(t), s.machine(t)}
 		must.OK(t, each(both, func(r *Remote) error { return r.PushResult(t.Context(), commitLarge(t, r, 2, 17<<20)) }))

@@ -23,7 +23,7 @@ import (
 type Objective struct {
 	// trainer whose values are the defaults of advantage, ratio, clip, loss, kl, minibatches, passes, entropy and
 	// zero_variance; settings in the file take precedence, and only the resulting values enter the key (rcgrpo kinds
-	// grpo -profile all)
+	// grpo --profile all)
 	Profile string `hcl:"profile,optional" preset:"true" choices:"paper|verl|trl|openrlhf|dr_grpo|dapo|gspo" key:"-"`
 
 	// how rewards become advantages (paper, eq. 6)
