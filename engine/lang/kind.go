@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/hashicorp/hcl/v2"
+
+	"rcgrpo/engine/artifact"
 )
 
 // Kind is a type of stage: its settings, its ports and how the engine treats it. Kinds are elements of a literal
@@ -92,6 +94,22 @@ type Sizer interface {
 	// has the size of the artifacts that each setting names, added up; unknown ones are missing.
 	Size(inputs map[string]Size) (ports map[string]Size, passes float64)
 }
+
+// Advised is a stage with advice about a setting. Advice returns a clause, which plan shows, for a stage on this number
+// of GPUs; "" for none.
+type Advised interface{ Advice(gpus int) string }
+
+// EpisodeSampler is a stage that samples equally many episodes of each of its tasks. Prices and the check of curate
+// count with it.
+type EpisodeSampler interface{ EpisodesPerTask() int }
+
+// Selector is a stage whose port best has the policy with the highest reward on some tasks. An evaluation on the same
+// tasks is warned. ChoosesOn returns nil if the settings select none.
+type Selector interface{ ChoosesOn() []artifact.Ref }
+
+// ProgramTasks is a stage of tasks that a program plays. ProgramProcesses returns how many of its processes a stage
+// that plays them may start; it is no part of the tasks, because it changes no result.
+type ProgramTasks interface{ ProgramProcesses() int }
 
 // Reach is what a stage reaches outside its process, its inputs and its store. A user reviews it before a foreign
 // experiment runs.

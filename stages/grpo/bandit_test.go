@@ -61,10 +61,10 @@ func success(t *testing.T, token string, allocation func(update int, key string)
 	t.Helper()
 	r := bandit(t, change)
 	before = chances(t, r.run.Policy.Model, token)[banditWin]
-	for u := 1; u <= r.Updates; u++ {
+	for u := 1; u <= r.settings.Updates; u++ {
 		var trajectories []*rl.Trajectory
 		p := map[string][banditArms]float64{}
-		for group := range r.Batch {
+		for group := range r.settings.Batch {
 			for member, given := range allocation(u, string(rune('a'+group))) {
 				if _, known := p[given]; !known {
 					p[given] = chances(t, r.run.Policy.Model, given)
@@ -84,7 +84,7 @@ func success(t *testing.T, token string, allocation func(update int, key string)
 				trajectories = append(trajectories, e)
 			}
 		}
-		must.OK(t, r.learn(t.Context(), u, newBatch(trajectories, r.Group), map[string]float64{}))
+		must.OK(t, r.learn(t.Context(), u, newBatch(trajectories, r.settings.Group), map[string]float64{}))
 	}
 	return before, chances(t, r.run.Policy.Model, token)[banditWin]
 }

@@ -142,7 +142,7 @@ func benchmarkUpdate(b *testing.B, cfg lm.Config) {
 		}
 		batch := newBatch(trajectories, benchGroup)
 		mark := cpu()
-		must.OK(b, s.prepare(b.Context(), trainer, reference, batch))
+		must.OK(b, s.completeBatch(b.Context(), trainer, reference, batch))
 		_, _, err = s.accumulate(b.Context(), trainer, reference, batch)
 		must.OK(b, err)
 		p.learn += cpu() - mark

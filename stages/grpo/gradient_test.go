@@ -131,7 +131,7 @@ func TestGradientOfTheObjectiveThroughTheModel(t *testing.T) {
 			defer trainer.Close()
 			s := &settings{Objective: tc.o, Temperature: tc.temperature}
 			b := newBatch(conversations(), 3)
-			must.OK(t, s.prepare(ctx, trainer, reference, b))
+			must.OK(t, s.completeBatch(ctx, trainer, reference, b))
 			outcome, old, err := s.accumulate(ctx, trainer, reference, b)
 			must.OK(t, err)
 			if tc.o.KL.Place == "loss" && math.Abs(outcome.KL) < 0.01 {

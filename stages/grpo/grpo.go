@@ -36,7 +36,7 @@ import (
 func Kinds() []*lang.Kind {
 	outputs := func(s lang.Stage) map[string]string {
 		ports := map[string]string{"checkpoint": "checkpoint", "metrics": "metrics", "trajectories": "trajectories"}
-		if s.(interface{ evaluates() bool }).evaluates() {
+		if s.(evaluator).evaluates() {
 			ports["best"] = "checkpoint"
 		}
 		return ports
@@ -219,9 +219,13 @@ func (s *settings) episodes() int {
 	return n
 }
 
+// evaluator is a stage of both kinds.
+type evaluator interface{ evaluates() bool }
+
+// evaluates reports whether the training evaluates, and so has the port best.
 func (s *settings) evaluates() bool { return s.Evaluate != nil }
 
-// ChoosesOn returns the tasks whose rewards select the port best.
+// ChoosesOn implements lang.Selector: the tasks whose rewards select the port best.
 func (s *settings) ChoosesOn() []artifact.Ref {
 	if s.Evaluate == nil {
 		return nil
@@ -266,7 +270,7 @@ func (s *settings) check(tokens bool) hcl.Diagnostics {
 		s.Settings.Check(groups, s.LR, defaultLR, s.At["lr"]), s.Limits.Check(), s.Agent.Check())
 }
 
-// Advice returns a setting that plan advises, and "" for none. In bfloat16 on a GPU the sampler's attention and
+// Advice implements lang.Advised. In bfloat16 on a GPU the sampler's attention and
 // products round otherwise than those of the training forward.
 func (s *settings) Advice(gpus int) string {
 	if gpus == 0 || s.Precision != string(lm.BF16) || !s.Correction.Off() || s.TopP < 1 {

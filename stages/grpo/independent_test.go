@@ -166,7 +166,7 @@ func TestAWholeUpdateEqualsTheIndependentOne(t *testing.T) {
 			b := newBatch(r.trajectories(), r.G)
 			recording := must.Get(lm.NewTrainer(old, adamW(lm.DefaultMicroTokens), lm.Peers{}))(t)
 			defer recording.Close()
-			must.OK(t, s.prepare(t.Context(), recording, reference, b))
+			must.OK(t, s.completeBatch(t.Context(), recording, reference, b))
 			trainer := must.Get(lm.NewTrainer(tableModel(t, logits), adamW(lm.DefaultMicroTokens), lm.Peers{}))(t)
 			defer trainer.Close()
 			outcome, _, err := s.accumulate(t.Context(), trainer, reference, b.minibatches(&s.Objective)[0])

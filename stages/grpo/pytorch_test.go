@@ -84,9 +84,9 @@ func writeUpdates(t *testing.T, dir string, m *lm.Model) {
 		trajectories := conditionedEpisodes(m.Config().Vocab, s.Group, uint64(u))
 		updates = append(updates, trajectories)
 		b := newBatch(trajectories, s.Group)
-		must.OK(t, r.prepare(t.Context(), r.run.Trainer, r.reference, b))
+		must.OK(t, r.settings.completeBatch(t.Context(), r.run.Trainer, r.reference, b))
 		for range 2 - u {
-			outcome, _, err := r.accumulate(t.Context(), r.run.Trainer, r.reference, b)
+			outcome, _, err := r.settings.accumulate(t.Context(), r.run.Trainer, r.reference, b)
 			must.OK(t, err)
 			clipped += outcome.Clipped
 			steps = append(steps, optimizerStep{outcome.Loss, outcome.ClipFraction(),

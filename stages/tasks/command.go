@@ -31,7 +31,7 @@ type timeouts struct {
 	At map[string]hcl.Range `hcl:",ranges"`
 }
 
-// ProgramProcesses returns the setting for the stages that play the tasks.
+// ProgramProcesses implements lang.ProgramTasks.
 func (s *settings) ProgramProcesses() int { return s.Processes }
 
 // Reach implements lang.Reacher.

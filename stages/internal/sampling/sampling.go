@@ -1,9 +1,17 @@
-package checkpoint
+// Package sampling plays the episodes of a set of tasks with an open policy.
+//
+//	Collector    samples episodes with a policy; start with Open; needs libtorch
+//	Episodes     runs a stage that only samples: rollout and eval; needs libtorch
+//	ReadTasks    a set of tasks, with the program that plays it
+//
+// Neighbours: checkpoint (the policy), rl (what an episode is), environment (programs), agent (who else may play).
+package sampling
 
 import (
 	"rcgrpo/bfcl"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
 	"rcgrpo/engine/runs"
 	"rcgrpo/stages/rl"
 )
@@ -36,7 +44,7 @@ func processes(job *engine.Job, ref artifact.Ref) int {
 			continue
 		}
 		if in, ok := n.Input(ref); ok {
-			if s, ok := in.From.Stage.(interface{ ProgramProcesses() int }); ok {
+			if s, ok := in.From.Stage.(lang.ProgramTasks); ok {
 				return s.ProgramProcesses()
 			}
 		}
