@@ -22,7 +22,7 @@ import (
 
 func tiny(t *testing.T, seed uint64) *lm.Model {
 	t.Helper()
-	m := must.Get(lm.New(lm.Config{Family: "qwen2", Vocab: 24, Hidden: 16, Layers: 2, Heads: 2, KVHeads: 1, HeadDim: 8,
+	m := must.Get(lm.New(lm.Config{Decoder: "qwen2", Vocab: 24, Hidden: 16, Layers: 2, Heads: 2, KVHeads: 1, HeadDim: 8,
 		MLP: 24, RopeBase: 1000,
 		NormEps: 1e-6, TiedEmbeddings: true, MaxPosition: 64}, rand.New(rand.NewPCG(seed, 5))))(t)
 	t.Cleanup(func() { m.Close() })

@@ -249,7 +249,7 @@ func TestMissingRewardsDoNotEnterTheLoss(t *testing.T) {
 	}
 }
 
-// episode is a trajectory of n action tokens in one reply, after two given ones.
+// episode is a trajectory of n tokens of the mask in one reply, after two given ones.
 func episode(reward rl.Reward, n int) *rl.Trajectory {
 	t := &rl.Trajectory{Reward: reward, IDs: []int32{1, 2}, Mask: []bool{false, false}, Logp: []float32{0, 0},
 		Messages: []rl.Message{{Role: rl.RoleUser, To: 1}, {Role: rl.RoleAssistant, From: 1, To: 2 + n}}}
@@ -303,12 +303,12 @@ func TestPenaltyComesOffTheRewardBeforeAdvantages(t *testing.T) {
 	}
 }
 
-func TestModelAndMessagesMustAgreeOnActionTokens(t *testing.T) {
+func TestModelAndMessagesMustAgreeOnMaskTokens(t *testing.T) {
 	b := newBatch([]*rl.Trajectory{episode(1, 2), episode(0, 2)}, 2)
 	o := objective.PaperObjective()
 	b.advantage(&o, nil)
 	_, err := b.evaluate(&o, 0, 1, lm.TokenStats{Logp: []float64{-1}})
-	must.Match(t, err, "the model has 1 action tokens, want 2")
+	must.Match(t, err, "the model has 1 tokens of the mask, want 2")
 }
 
 func TestRolloutsUnderLowCountInTheirGroupWithoutAPolicyGradient(t *testing.T) {

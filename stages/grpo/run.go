@@ -418,7 +418,7 @@ func (s *settings) completeBatch(ctx context.Context, trainer *lm.Trainer, refer
 }
 
 // accumulate adds the gradient of the objective over a complete batch to the trainer's, part by part. It returns
-// the outcome and the statistics of each action token.
+// the outcome and the statistics of each token of the mask.
 func (s *settings) accumulate(ctx context.Context, trainer *lm.Trainer, reference *lm.Model,
 	b *updateBatch) (*objective.Outcome, lm.TokenStats, error) {
 	type result struct {

@@ -66,8 +66,8 @@ func weightsOf(t *testing.T, r *training) []float32 {
 	return must.Get(r.run.Policy.Model.Weights())(t)
 }
 
-// actionTokens counts the action tokens of an episode.
-func actionTokens(e *rl.Trajectory) (n int) {
+// maskTokens counts the mask tokens of an episode.
+func maskTokens(e *rl.Trajectory) (n int) {
 	for _, own := range e.Mask {
 		if own {
 			n++
@@ -125,7 +125,7 @@ func TestBatchesWithoutAFiniteGradientAreStored(t *testing.T) {
 			reward = "+Inf"
 		}
 		if got.Reward != reward || !slices.Equal(got.IDs, want.IDs) || !slices.Equal(got.Mask, want.Mask) ||
-			got.Text != r.run.Policy.Tokenizer.Decode(want.IDs, false) || len(got.Logp) != actionTokens(want) {
+			got.Text != r.run.Policy.Tokenizer.Decode(want.IDs, false) || len(got.Logp) != maskTokens(want) {
 			t.Errorf("row %d: got %+v", len(updates), got)
 		}
 		updates = append(updates, got.Update)
@@ -148,7 +148,7 @@ func TestKLPenaltyInTheRewardIsLogged(t *testing.T) {
 	v, _ = update(t, r, 2, rewards(1, 0, 1, 0, 1, 0))
 	n := 0.0
 	for _, tr := range conversations() {
-		n += float64(actionTokens(tr))
+		n += float64(maskTokens(tr))
 	}
 	if want := v["kl_k1"] * n / 6; math.Abs(v["kl"]-want) > 1e-9 || v["kl"] == 0 {
 		t.Errorf("after an update: got %v, want the sum of k1 over a trajectory on average, %v", v["kl"], want)

@@ -42,7 +42,7 @@ var Kept = []string{"tokenizer_config.json", "special_tokens_map.json", lm.Gener
 
 // Meta describes the use of a checkpoint beyond weights and tokenizer.
 type Meta struct {
-	Family    string `json:"family"`              // chat layout, Drill, FolderTemplate or chat.Signatures
+	Layout    string `json:"family"`              // of conversations: Drill, FolderTemplate or chat.Signatures
 	Position  string `json:"position,omitempty"`  // of the reward tokens; "" if they were never used
 	Condition string `json:"condition,omitempty"` // reward token to condition on at inference; "" for none
 	Trained   bool   `json:"trained"`             // the rows of the reward tokens have been trained

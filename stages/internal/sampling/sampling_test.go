@@ -36,10 +36,10 @@ func drilled(t *testing.T) (*checkpoint.Policy, []*bfcl.Task) {
 		texts = append(texts, chat.DrillText(e))
 	}
 	tokens := must.Get(token.Train(texts, 275, slices.Concat(chat.DrillTokens, chat.RewardTokens)))(t)
-	m := must.Get(lm.New(lm.Config{Family: "qwen2", Vocab: tokens.Size(), Hidden: 32, Layers: 2, Heads: 2, KVHeads: 1,
+	m := must.Get(lm.New(lm.Config{Decoder: "qwen2", Vocab: tokens.Size(), Hidden: 32, Layers: 2, Heads: 2, KVHeads: 1,
 		HeadDim: 16, MLP: 48, RopeBase: 1000,
 		NormEps: 1e-6, TiedEmbeddings: true, MaxPosition: 512}, rand.New(rand.NewPCG(1, 1))))(t)
-	p := &checkpoint.Policy{Meta: checkpoint.Meta{Family: checkpoint.Drill}, Model: m, Tokenizer: tokens}
+	p := &checkpoint.Policy{Meta: checkpoint.Meta{Layout: checkpoint.Drill}, Model: m, Tokenizer: tokens}
 	t.Cleanup(func() { p.Close() })
 	return p, tasks
 }
