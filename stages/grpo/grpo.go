@@ -1,20 +1,3 @@
-// Package grpo contains the stage kinds `grpo` and `rc-grpo`: group relative policy optimization, unconditioned
-// (Shao et al. 2024) and with a reward token drawn per rollout (paper, section 3.2).
-//
-// An update takes `batch` tasks, samples a group of G episodes of each, and makes one optimizer step, or several
-// with `minibatches` and `passes`. π_old is the logprob of the training forward before the first step, so the
-// first ratio is exactly 1. The learning rate follows updates, not steps. The reference policy is the frozen
-// checkpoint `policy`, under the same reward token.
-//
-// The functions of an update, in the order of the paper:
-//
-//	rl.DrawTokens              reward tokens of a group (eq. 3)
-//	groupSource.sample         groups of rollouts with their rewards
-//	settings.prepare           logprobs of the old policy, if it makes several steps
-//	Objective.Advantages       advantages (eq. 6), called by prepare
-//	Objective.Evaluate         ratio, clip and KL term: loss and its gradient in the logprobs (eq. 7 to 9)
-//	settings.accumulate        gradient in the weights
-//	training.learn             optimizer steps
 package grpo
 
 import (
