@@ -1,8 +1,8 @@
 # The four arms of the paper on drills: small generated tasks over three of the benchmark's classes, and a
 # model of 574,592 parameters that starts from random weights (drills_base.hcl). `make demo` runs this file.
-# Cost: 12 to 15 processor-minutes with AVX2, 6 to 8 minutes on two cores. Settings that depart from the paper's are explicit,
-# and the page lists them: the token's position, the loss (mean over a trajectory's tokens), the KL (exact), rates,
-# sizes and schedules.
+# Cost: 12 to 15 processor-minutes with AVX2, 6 to 8 minutes on two cores. Settings that depart from the paper's are
+# explicit, and the page lists them: the token's position, the loss (mean over a trajectory's tokens), the KL (exact),
+# rates, sizes and schedules.
 
 experiment {
   question = "Do reward tokens keep GRPO groups informative once the policy is peaked, and does that raise success?"
