@@ -86,6 +86,7 @@ stage "eval" "arm" {
 stage "eval" "paper" { # trained with one seed, evaluated once
   seed     = 1
   for_each = { "RCTP-FT + RC-GRPO (paper profile)" = stage.rc-grpo.paper.checkpoint }
+  method   = "RC-GRPO (paper profile)"
   policy   = each.value
 }
 stage "eval" "before" {
