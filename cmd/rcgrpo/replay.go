@@ -37,7 +37,7 @@ func replayCommand() *cobra.Command {
 	c.Flags().StringArrayVar(&set, "set", nil, "change the objective: `SETTING=VALUE`, as in advantage.ddof=1; repeatable")
 	group := c.Flags().Int("group", 0, "split the stored groups into groups of `N` trajectories")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
-	return c.runs(func(args []string) error {
+	return c.does(func(args []string) error {
 		r := &replaying{trained: objective.PaperObjective()}
 		if err := r.read(c, args); err != nil {
 			return err

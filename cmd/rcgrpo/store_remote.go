@@ -42,7 +42,7 @@ func matchesAny(address string, patterns []string) bool {
 func storePushCommand() *cobra.Command {
 	c := newExperimentCommand("push [ADDRESS…]", "Copy results, and all that they depend on, to the remote store",
 		cobra.ArbitraryArgs)
-	return c.runs(func(addresses []string) error {
+	return c.does(func(addresses []string) error {
 		store, r, err := c.siteRemote()
 		if err != nil {
 			return err
@@ -103,7 +103,7 @@ func withInputs(all []*artifact.Manifest, addresses []string) []*artifact.Manife
 
 func storePullCommand() *cobra.Command {
 	c := newExperimentCommand("pull [ADDRESS…]", "Copy results from the remote store, with all ports", cobra.ArbitraryArgs)
-	return c.runs(func(addresses []string) error {
+	return c.does(func(addresses []string) error {
 		store, r, err := c.siteRemote()
 		if err != nil {
 			return err
