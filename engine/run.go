@@ -164,7 +164,7 @@ const (
 type task struct {
 	*plan.Planned
 	state     taskState
-	how       runs.EventKind // of an ended one: done, kept, shown, failed, skipped; "" if it was up to date or collected
+	how       runs.EventKind // of an ended one: done, kept, shown, failed, skipped; "" if it was up to date or not here
 	why       string         // of a failed or skipped one
 	manifest  *artifact.Manifest
 	reads     []*task
@@ -186,7 +186,7 @@ func (r *run) link() {
 	r.byAddress = map[string]*task{}
 	for _, n := range r.Nodes {
 		t := &task{Planned: n}
-		if n.Verb == plan.UpToDate || n.Collected() { // Fetch: see fetchPlanned
+		if n.Verb == plan.UpToDate || n.NotHere() { // Fetch: see fetchPlanned
 			t.state, t.manifest = ended, n.Manifest
 		}
 		r.tasks = append(r.tasks, t)
@@ -320,7 +320,7 @@ func (r *run) resolve(t *task) {
 		r.fail(t, err, 0)
 		return
 	}
-	if !r.reuseStored(t) && !r.fetch(t) && !r.rebuildCollected(t) {
+	if !r.reuseStored(t) && !r.fetch(t) && !r.rebuildAbsent(t) {
 		r.queue(t)
 	}
 }
@@ -338,7 +338,7 @@ func (r *run) reuseStored(t *task) bool {
 	case m == nil && !errors.Is(err, artifact.ErrNotFound):
 		r.fail(t, err, 0)
 	default:
-		t.Manifest = m // damaged or collected: reportDone compares its digests with the new ones
+		t.Manifest = m // damaged or not here: reportDone compares its digests with the new ones
 		return false
 	}
 	return true
@@ -353,12 +353,12 @@ func digestOf(m *artifact.Manifest, port string) (string, bool) {
 	return o.Digest, ok
 }
 
-// rebuildCollected fetches the inputs of a task whose bytes are not in the store, or makes them run again. It reports
+// rebuildAbsent fetches the inputs of a task whose bytes are not in the store, or makes them run again. It reports
 // whether there are any.
-func (r *run) rebuildCollected(t *task) bool {
+func (r *run) rebuildAbsent(t *task) bool {
 	t.state = waiting
 	for _, up := range t.reads {
-		if up.state != ended || !up.lacks(t) {
+		if up.state != ended || !r.lacks(up, t) {
 			continue
 		}
 		up.state = waiting

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
@@ -58,7 +57,7 @@ type Evidence struct {
 // EvidenceFormat is the version of the pages that this program writes, verifies and reproduces. It is the version of
 // the kind: a page of another version has other text, other tables or other evidence, and would differ from the
 // recomputed page although its numbers hold.
-const EvidenceFormat = 13
+const EvidenceFormat = 14
 
 // readFigures returns the data of all figures of a page, from their packed CSV files. Damaged data have no rows.
 func readFigures(html string) []page.Grid {
@@ -136,6 +135,7 @@ type Input struct {
 	Address string       `json:"address"` // of the stage
 	Ref     artifact.Ref `json:"ref"`
 	Label   string       `json:"label,omitempty"` // of its arm
+	Design  Design       `json:"design,omitzero"` // of its arm
 	Key     string       `json:"key"`
 	Digest  string       `json:"digest"`
 }
@@ -170,11 +170,9 @@ func (ev *Evidence) ports(store *artifact.Store) []Input {
 	return all
 }
 
-// fingerprint returns the SHA-256 of the fields of a manifest that change only with the result.
+// fingerprint returns the SHA-256 of a manifest.
 func fingerprint(m *artifact.Manifest) (string, error) {
-	fixed := *m
-	fixed.Collected, fixed.Absent = time.Time{}, nil
-	text, err := json.Marshal(fixed)
+	text, err := json.Marshal(m)
 	return hexSum(text), err
 }
 

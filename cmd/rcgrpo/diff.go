@@ -109,7 +109,7 @@ func (s scoreChange) String() string {
 		share(s.From.Official, s.From.Episodes), share(s.To.Official, s.To.Episodes))
 }
 
-// scoreChanges compares the scores among the different outputs. Collected ones are omitted.
+// scoreChanges compares the scores among the different outputs. Those that are not here are omitted.
 func scoreChanges(store *artifact.Store, n runs.NodeDiff) ([]scoreChange, error) {
 	tallies := views.Groups[[2]views.Tally]{}
 	for _, port := range n.Outputs {

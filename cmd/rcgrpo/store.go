@@ -111,22 +111,26 @@ func storeListCommand() *cobra.Command {
 		manifests = slices.DeleteFunc(manifests, func(m *artifact.Manifest) bool { return !filter.picks(m, now) })
 		slices.SortStableFunc(manifests, compare)
 		if *asJSON {
-			return writeStoreJSON(c.stdout(), store.Dir(), manifests, problems)
+			return writeStoreJSON(c.stdout(), store, manifests, problems)
 		}
-		return writeStore(c.stdout(), store.Dir(), manifests, problems)
+		return writeStore(c.stdout(), store, manifests, problems)
 	})
 }
 
-func writeStore(w io.Writer, dir string, results []*artifact.Manifest, problems []artifact.Problem) error {
+func writeStore(w io.Writer, s *artifact.Store, results []*artifact.Manifest, problems []artifact.Problem) error {
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	var total int64
 	var seconds float64
 	for _, m := range results {
-		state := "  collected"
-		if m.Collected.IsZero() {
-			state = ""
+		state := ""
+		switch absent := s.Absent(m); len(absent) {
+		case 0:
 			total += m.Bytes()
 			seconds += m.Seconds
+		case len(m.Outputs):
+			state = "  not here"
+		default:
+			state = "  not here: " + strings.Join(absent, ", ")
 		}
 		fmt.Fprintf(out, "%.12s\t%10s\t%8s\t%s\t%s\t%s%s\n", m.Key, lang.BytesText(m.Bytes()),
 			runs.DurationText(m.Seconds), m.Started.Local().Format("2006-01-02 15:04"), cmp.Or(m.Experiment, "-"),
@@ -136,7 +140,7 @@ func writeStore(w io.Writer, dir string, results []*artifact.Manifest, problems 
 		fmt.Fprintln(out, p)
 	}
 	fmt.Fprintf(out, "%s, %s in %s; running them again takes %s\n",
-		english.Plural(len(results), "result", ""), lang.BytesText(total), dir, runs.DurationText(seconds))
+		english.Plural(len(results), "result", ""), lang.BytesText(total), s.Dir(), runs.DurationText(seconds))
 	return out.Flush()
 }
 
@@ -145,12 +149,14 @@ type storedResult struct {
 	*artifact.Manifest
 	Types map[string]string `json:"types"` // port -> artifact type
 	Bytes int64             `json:"bytes"`
+	// Absent are the ports whose bytes are not in the store.
+	Absent []string `json:"absent,omitempty"`
 
 	Parts   *struct{} `json:"parts,omitempty"`
 	Outputs *struct{} `json:"outputs,omitempty"`
 }
 
-func writeStoreJSON(w io.Writer, dir string, results []*artifact.Manifest, problems []artifact.Problem) error {
+func writeStoreJSON(w io.Writer, s *artifact.Store, results []*artifact.Manifest, problems []artifact.Problem) error {
 	type problem struct {
 		Path string `json:"path"`
 		What string `json:"what"`
@@ -159,9 +165,9 @@ func writeStoreJSON(w io.Writer, dir string, results []*artifact.Manifest, probl
 		Store    string         `json:"store"`
 		Results  []storedResult `json:"results"`
 		Problems []problem      `json:"problems"`
-	}{dir, []storedResult{}, []problem{}}
+	}{s.Dir(), []storedResult{}, []problem{}}
 	for _, m := range results {
-		r := storedResult{Manifest: m, Types: map[string]string{}, Bytes: m.Bytes()}
+		r := storedResult{Manifest: m, Types: map[string]string{}, Bytes: m.Bytes(), Absent: s.Absent(m)}
 		for port, o := range m.Outputs {
 			r.Types[port] = o.Type
 		}

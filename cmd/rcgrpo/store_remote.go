@@ -56,7 +56,7 @@ func storePushCommand() *cobra.Command {
 		}
 		manifests = withInputs(manifests, addresses)
 		manifests = slices.DeleteFunc(manifests, func(m *artifact.Manifest) bool {
-			return !m.Collected.IsZero() || len(m.Absent) > 0 // they came from a remote store, or gc removed them
+			return len(store.Absent(m)) > 0 // they came from a remote store, or gc removed them
 		})
 		return c.transfer(r, "push", manifests, func(ctx context.Context, m *artifact.Manifest) error {
 			if _, err := store.Lookup(m.Key); err != nil {
@@ -118,7 +118,7 @@ func storePullCommand() *cobra.Command {
 		var open []*artifact.Manifest
 		for _, m := range r.Find(context.Background(), keys) {
 			have, err := store.Lookup(m.Key)
-			if matchesAny(m.Address, addresses) && (err != nil || len(have.Absent) > 0) {
+			if matchesAny(m.Address, addresses) && (err != nil || len(store.Absent(have)) > 0) {
 				open = append(open, m)
 			}
 		}

@@ -87,7 +87,7 @@ func writeWhy(w io.Writer, d *plan.Planned, open map[*lang.Node]*plan.Planned) {
 	fmt.Fprintf(w, "%s: %s\n", d.Address, d.Verb)
 	causes := d.Causes
 	if d.Cause.Reason != plan.ReasonNone && (len(causes) == 0 || causes[0].Reason != d.Cause.Reason) {
-		causes = append([]plan.Cause{d.Cause}, causes...) // replaced, damaged, collected, or waiting for an input
+		causes = append([]plan.Cause{d.Cause}, causes...) // replaced, damaged, not here, or waiting for an input
 	}
 	for _, cause := range causes {
 		fmt.Fprintf(w, "  %s\n", cause)

@@ -49,16 +49,16 @@ func (s *Store) garbage(limit int64, pinned map[string]bool) ([]Garbage, error) 
 		return nil, err
 	}
 	uses := map[string]int{} // of each object
-	alive := map[string]*Manifest{}
+	whole := map[string]*Manifest{}
 	for _, m := range manifests {
-		if m.Collected.IsZero() {
-			alive[m.Key] = m
-			for _, o := range m.objects() {
-				uses[o.Digest]++
-			}
+		if len(s.Absent(m)) == 0 {
+			whole[m.Key] = m
+		}
+		for _, o := range m.objects() {
+			uses[o.Digest]++
 		}
 	}
-	plan, states, total, err := s.unusable(uses, alive, pinned)
+	plan, states, total, err := s.unusable(uses, whole, pinned)
 	if err != nil || limit <= 0 {
 		return plan, err
 	}
@@ -71,29 +71,37 @@ func (s *Store) garbage(limit int64, pinned map[string]bool) ([]Garbage, error) 
 	slices.SortStableFunc(manifests, func(a, b *Manifest) int {
 		return cmp.Compare(a.Seconds*float64(b.Bytes()), b.Seconds*float64(a.Bytes())) // seconds per byte, without dividing
 	})
+	gone := map[string]bool{} // objects
+	var results []Garbage
 	for _, m := range manifests {
 		if total <= limit {
 			break
 		}
-		if !m.Collected.IsZero() || pinned[m.Key] {
+		if pinned[m.Key] {
 			continue
 		}
 		g := Garbage{What: "result", Name: m.Address, Manifest: m, Seconds: m.Seconds}
 		for _, o := range m.objects() {
-			if uses[o.Digest]--; uses[o.Digest] == 0 {
+			if uses[o.Digest]--; uses[o.Digest] == 0 && s.has(o) {
+				gone[o.Digest] = true
 				g.Bytes += o.Bytes
 				g.paths = append(g.paths, s.objectDir(o.Digest))
 			}
 		}
 		total -= g.Bytes
-		plan = append(plan, g)
+		results = append(results, g)
+	}
+	for _, g := range results { // the others are not here, or all of their objects are needed by results that stay
+		if slices.ContainsFunc(g.Manifest.objects(), func(o Output) bool { return gone[o.Digest] }) {
+			plan = append(plan, g)
+		}
 	}
 	return plan, nil
 }
 
 // unusable plans the removal of everything that no result needs. It also returns the states of series that
 // results could do without, and the bytes of all usable objects and states.
-func (s *Store) unusable(uses map[string]int, alive map[string]*Manifest, pinned map[string]bool) (
+func (s *Store) unusable(uses map[string]int, whole map[string]*Manifest, pinned map[string]bool) (
 	plan, states []Garbage, total int64, err error) {
 	inUse := s.anyOpenJob()
 	for _, in := range []struct {
@@ -117,7 +125,7 @@ func (s *Store) unusable(uses map[string]int, alive map[string]*Manifest, pinned
 	err = errors.Join(err, s.eachState(func(key, dir string) error {
 		n, err := size(dir)
 		g := Garbage{What: "state of a series", Name: filepath.Base(dir), Bytes: n, paths: []string{dir}}
-		m := alive[key]
+		m := whole[key]
 		switch {
 		case pinned[key]: // its result may be about to be committed
 			total += n
@@ -205,9 +213,6 @@ func (s *Store) moveAway(plan []Garbage) error {
 	if err := s.MakeDir(away); err != nil {
 		return err
 	}
-	if err := errors.Join(s.markCollected(plan), s.sync()); err != nil { // durable before the bytes are gone
-		return err
-	}
 	n := 0
 	for _, g := range plan {
 		for _, path := range g.paths {
@@ -218,21 +223,6 @@ func (s *Store) moveAway(plan []Garbage) error {
 		}
 	}
 	return mark()
-}
-
-// markCollected marks the results among the garbage as collected.
-func (s *Store) markCollected(plan []Garbage) error {
-	for _, g := range plan {
-		if g.Manifest == nil {
-			continue
-		}
-		gone := *g.Manifest
-		gone.Collected, gone.Absent = time.Now().UTC(), nil
-		if err := s.writeJSON(s.path("results"), s.manifestPath(gone.Key), &gone); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // checkOrphans returns an error if a locked key is not pinned: the engine of that stage was killed, and its

@@ -88,7 +88,7 @@ func (s *Store) Longest(series string, below int, session *Session) (*Shorter, e
 		if best != nil && f.Length <= best.Length {
 			continue
 		}
-		if m, err := s.Lookup(keys[i]); err == nil && intactState(f.Dir) {
+		if m, err := s.Lookup(keys[i]); err == nil && len(s.Absent(m)) == 0 && intactState(f.Dir) {
 			f.Manifest = m
 			best = &f
 		}

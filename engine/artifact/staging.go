@@ -264,7 +264,7 @@ func (f *Flusher) flush() {
 
 // Import commits a result of another store with the bytes of some ports, beside those that this store already has. fill
 // writes the files of an object below dir and returns an error unless each has its recorded size and hash. Without
-// ports only the manifest is committed, and Lookup returns ErrCollected. A manifest with a name that is not local, or
+// ports only the manifest is committed, and Lookup returns ErrNotHere. A manifest with a name that is not local, or
 // with other digests than the result that this store has for the key, is an error. The caller holds the lock of the
 // key.
 func (s *Store) Import(m Manifest, ports []string, fill func(o Output, dir string) error) (*Committed, error) {
@@ -281,15 +281,11 @@ func (s *Store) Import(m Manifest, ports []string, fill func(o Output, dir strin
 	}
 	defer staging.Abort()
 	filled := map[string]string{} // digest -> folder
-	m.Absent, m.Collected = nil, time.Time{}
 	for _, port := range m.Ports() {
 		wanted := slices.Contains(ports, port)
-		if !wanted && (have == nil || !have.Has(port)) {
-			m.Absent = append(m.Absent, port)
-			continue
-		}
 		for _, o := range m.Outputs[port].Objects() {
-			if _, err := s.verify("", o, Sealed); err == nil || filled[o.Digest] != "" {
+			_, err := s.verify("", o, Sealed)
+			if err == nil || filled[o.Digest] != "" || !wanted && errors.Is(err, ErrNotHere) {
 				continue
 			}
 			dir := filepath.Join(staging.dir, o.Digest)
@@ -302,11 +298,11 @@ func (s *Store) Import(m Manifest, ports []string, fill func(o Output, dir strin
 			filled[o.Digest] = dir
 		}
 	}
-	return s.commitImport(&m, filled)
+	return s.commitImport(&m, ports, filled)
 }
 
-// commitImport places the filled objects and names the manifest.
-func (s *Store) commitImport(m *Manifest, filled map[string]string) (*Committed, error) {
+// commitImport places the filled objects and names the manifest, unless there is one.
+func (s *Store) commitImport(m *Manifest, ports []string, filled map[string]string) (*Committed, error) {
 	allowGC, err := s.blockGC()
 	if err != nil {
 		return nil, err
@@ -315,10 +311,7 @@ func (s *Store) commitImport(m *Manifest, filled map[string]string) (*Committed,
 	c := &Committed{Manifest: m}
 	for _, o := range m.objects() {
 		dir := filled[o.Digest]
-		if dir == "" { // gc may have removed it since
-			if _, err := s.verify(m.Address, o, Sealed); err != nil {
-				return nil, err
-			}
+		if dir == "" {
 			continue
 		}
 		if _, err := s.placeObject(c, dir, o.Type, o.Files); err != nil {
@@ -326,8 +319,13 @@ func (s *Store) commitImport(m *Manifest, filled map[string]string) (*Committed,
 		}
 		delete(filled, o.Digest)
 	}
-	if len(m.Absent) == len(m.Outputs) {
-		m.Absent, m.Collected = nil, time.Now().UTC()
+	for _, port := range ports {
+		if !s.Has(m, port) { // gc has removed an object that was here
+			return nil, fmt.Errorf("import %s, port %s: %w", m.Address, port, ErrNotHere)
+		}
+	}
+	if _, err := s.Manifest(m.Key); err == nil {
+		return c, nil
 	}
 	return c, s.writeJSON(s.Work(m.Key), s.manifestPath(m.Key), m)
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -20,11 +21,10 @@ import (
 	"rcgrpo/engine/internal/disk"
 )
 
-// ErrNotFound and ErrCollected are the answers of Lookup and Last without a usable result. ErrCollected comes
-// with the manifest.
+// ErrNotFound and ErrNotHere are the answers of Lookup without a usable result. ErrNotHere comes with the manifest.
 var (
-	ErrNotFound  = errors.New("not in the store")
-	ErrCollected = errors.New("its bytes were removed by gc")
+	ErrNotFound = errors.New("not in the store")
+	ErrNotHere  = errors.New("its bytes are not in this store")
 )
 
 // errDamaged reports a record that a power cut or an edit has left unreadable.
@@ -92,9 +92,9 @@ func (s *Store) manifestPath(key string) string { return s.path("results", key+"
 
 func (s *Store) objectDir(digest string) string { return s.path("objects", digest) }
 
-// Lookup returns the result of a key, after one stat per file. Without a manifest the error is ErrNotFound;
-// if gc removed the bytes it is ErrCollected; if a file is missing or edited it is a Problem. The last two come
-// with the manifest.
+// Lookup returns the result of a key, after one stat per file. Without a manifest the error is ErrNotFound; if no
+// object is here, because gc removed them or they were never fetched, it is ErrNotHere; if an object is here with a
+// missing or edited file, it is a Problem. The last two come with the manifest. Has tells which ports are here.
 func (s *Store) Lookup(key string) (*Manifest, error) {
 	m, err := s.Manifest(key)
 	switch {
@@ -102,20 +102,39 @@ func (s *Store) Lookup(key string) (*Manifest, error) {
 		return nil, ErrNotFound
 	case err != nil:
 		return nil, err
-	case !m.Collected.IsZero():
-		return m, ErrCollected
 	}
+	here := false
 	for _, o := range m.objects() {
 		sealed, err := s.verify(m.Address, o, Sealed)
+		if errors.Is(err, ErrNotHere) {
+			continue
+		}
 		if err != nil {
 			return m, err
 		}
+		here = true
 		if !sealed && s.syncObject(o) == nil { // never sealed before it is durable
 			s.seal(o) // fails in a read-only store
 		}
 	}
+	if !here {
+		return m, ErrNotHere
+	}
 	return m, nil
 }
+
+// Has reports whether the objects of a port of a result are here. It does not look at their files.
+func (s *Store) Has(m *Manifest, port string) bool {
+	o, ok := m.Outputs[port]
+	return ok && !slices.ContainsFunc(o.Objects(), func(o Output) bool { return !s.has(o) })
+}
+
+// Absent returns the ports of a result that are not here.
+func (s *Store) Absent(m *Manifest) []string {
+	return slices.DeleteFunc(m.Ports(), func(port string) bool { return s.Has(m, port) })
+}
+
+func (s *Store) has(o Output) bool { return disk.Exists(s.objectDir(o.Digest)) }
 
 // Manifest returns the manifest of a key without a look at its files, or ErrNotFound.
 func (s *Store) Manifest(key string) (*Manifest, error) {
@@ -139,13 +158,16 @@ func (s *Store) Manifest(key string) (*Manifest, error) {
 }
 
 // verify compares an object with its record. It hashes the files whose time is not trusted and reports whether there
-// are none. A difference is a Problem, and the file loses its seal, so that every later Lookup finds it.
+// are none. A difference is a Problem, and the file loses its seal, so that every later Lookup finds it. Without the
+// folder of the object the error is ErrNotHere.
 func (s *Store) verify(address string, o Output, trusted time.Time) (sealed bool, err error) {
 	sealed = true
 	for _, f := range o.Files {
 		path := s.ObjectPath(o, f)
 		info, err := os.Lstat(path)
 		switch {
+		case errors.Is(err, fs.ErrNotExist) && !s.has(o):
+			return false, ErrNotHere
 		case errors.Is(err, fs.ErrNotExist):
 			return false, Problem{Address: address, Path: path, What: missing}
 		case err != nil:
@@ -174,7 +196,7 @@ func (s *Store) verify(address string, o Output, trusted time.Time) (sealed bool
 // Verify is Lookup's comparison of a result with its record, whatever the times of the files.
 func (s *Store) Verify(m *Manifest) error {
 	for _, o := range m.objects() {
-		if _, err := s.verify(m.Address, o, time.Time{}); err != nil {
+		if _, err := s.verify(m.Address, o, time.Time{}); err != nil && !errors.Is(err, ErrNotHere) {
 			return err
 		}
 	}
@@ -324,8 +346,7 @@ func readJSON(path string, v any) error {
 }
 
 // Part returns the files that a store needs for some ports of one result: slash-separated name below the
-// store's folder to path. It does not check the files. For a result that gc removed the error is
-// ErrCollected.
+// store's folder to path. It does not check the files. For a port that is not here the error is ErrNotHere.
 func (s *Store) Part(key string, ports ...string) (map[string]string, error) {
 	m, err := s.Manifest(key)
 	if err != nil {
@@ -337,8 +358,8 @@ func (s *Store) Part(key string, ports ...string) (map[string]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		if !m.Has(port) {
-			return nil, fmt.Errorf("%s: %w", m.Address, ErrCollected)
+		if !s.Has(m, port) {
+			return nil, fmt.Errorf("%s: %w", m.Address, ErrNotHere)
 		}
 		for _, object := range o.Objects() {
 			for _, f := range object.Files {

@@ -164,6 +164,7 @@ func TestPlansNoticeChangesOfContent(t *testing.T) {
 			_, err := b.Store().Collect(1)
 			b.must(err)
 		},
+		"object removed": func(b *changeLab) { b.remove(b.glob("store/objects/*")) },
 	}
 	noticed := map[string]func(b *changeLab){
 		"setting changed":            func(b *changeLab) { b.edit("x.hcl", `"second"`, `"sec"`) },
@@ -191,7 +192,6 @@ func TestPlansNoticeChangesOfContent(t *testing.T) {
 		"without the variables' file":  func(b *changeLab) { b.src.VarFiles = nil },
 		"site file broken":             func(b *changeLab) { b.edit("site.hcl", "cpus", "cpu") },
 		"manifest removed":             func(b *changeLab) { b.remove(b.glob("store/results/*.json")) },
-		"object removed":               func(b *changeLab) { b.remove(b.glob("store/objects/*")) },
 		"store removed":                func(b *changeLab) { b.remove("store") },
 		"object edited": func(b *changeLab) {
 			object := b.glob("store/objects/*/out.txt")

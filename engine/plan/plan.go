@@ -37,7 +37,8 @@ type Planned struct {
 	Cause         Cause
 	Causes        []Cause            // every difference from the last committed result; Cause is the first
 	Key           string             // "" until all inputs are known
-	Manifest      *artifact.Manifest // of UpToDate, Collected and Fetch
+	Manifest      *artifact.Manifest // of UpToDate, NotHere and Fetch
+	Absent        []string           // of UpToDate: ports whose bytes are not in the store
 	Last          *artifact.Manifest // the last result committed for this address; nil if new
 	Force         bool               // --replace: runs even if the store has its key
 	DuplicateOf   *Planned           // the earlier node with the same key, which runs
@@ -56,11 +57,11 @@ type Planned struct {
 type Verb string
 
 const (
-	UpToDate  Verb = "up to date"
-	MustRun   Verb = "run"
-	MayRun    Verb = "run unless unchanged" // an input will be rebuilt
-	Collected Verb = "collected"            // the bytes are collected, and no node that runs reads them
-	Fetch     Verb = "fetch"                // the remote store has the result
+	UpToDate Verb = "up to date"
+	MustRun  Verb = "run"
+	MayRun   Verb = "run unless unchanged" // an input will be rebuilt
+	NotHere  Verb = "not here"             // the bytes are not in the store, and no node that runs reads them
+	Fetch    Verb = "fetch"                // the remote store has the result
 )
 
 // Cause is the reason for a Verb.
@@ -82,7 +83,7 @@ const (
 	ReasonVersion   Reason = "version"   // the kind's version differs
 	ReasonSeed      Reason = "seed"      // the seed of a stochastic stage differs
 	ReasonMissing   Reason = "missing"   // recorded, but damaged or deleted
-	ReasonCollected Reason = "collected" // gc removed the bytes and a node that runs reads them
+	ReasonNotHere   Reason = "not here"  // the bytes are not in the store, and a node that runs reads them
 	ReasonRequested Reason = "requested" // --replace
 	ReasonDuplicate Reason = "twin"      // another node of the plan has the same key and runs first
 )
@@ -131,7 +132,7 @@ func New(x *lang.Experiment, store *artifact.Store, o Options) (*Plan, error) {
 		p.Nodes = append(p.Nodes, planned[n])
 	}
 	p.findDuplicates()
-	p.rebuildCollected(planned)
+	p.rebuildAbsent(planned)
 	p.estimate()
 	return p, nil
 }
@@ -203,15 +204,15 @@ func (p *Plan) decide(
 	d := &Planned{Node: n, Force: force, length: max(1, lengthOf(n, l.parts))}
 	d.Key = l.key
 	damage, damaged := errors.AsType[artifact.Problem](l.err)
-	switch collected := errors.Is(l.err, artifact.ErrCollected); {
+	switch notHere := errors.Is(l.err, artifact.ErrNotHere); {
 	case elsewhere != nil && !force:
 		d.fetch(elsewhere)
 		return d, nil
-	case collected && !force:
-		d.Verb, d.Manifest, d.Last = Collected, l.m, l.m
+	case notHere && !force:
+		d.Verb, d.Manifest, d.Last = NotHere, l.m, l.m
 		return d, nil
 	case l.m != nil && l.err == nil && !force:
-		d.Verb, d.Manifest, d.Last = UpToDate, l.m, l.m
+		d.Verb, d.Manifest, d.Last, d.Absent = UpToDate, l.m, l.m, p.Store.Absent(l.m)
 		return d, nil
 	case damaged:
 		text := fmt.Sprintf("its file %s is %s", filepath.Base(damage.Path), damage.What)
@@ -255,14 +256,14 @@ func (p *Plan) keptIfUnchanged(n *lang.Node, planned map[*lang.Node]*Planned) bo
 	return err == nil
 }
 
-// Collected reports whether gc removed the bytes and no node is certain to need them.
-func (d *Planned) Collected() bool {
-	return d.Verb == Collected || d.Verb == MayRun && d.Cause.Reason == ReasonCollected
+// NotHere reports whether the bytes are not in the store and no node is certain to need them.
+func (d *Planned) NotHere() bool {
+	return d.Verb == NotHere || d.Verb == MayRun && d.Cause.Reason == ReasonNotHere
 }
 
-// rebuildCollected schedules the results whose bytes are gone but needed, because a node that runs reads them or the
+// rebuildAbsent schedules the results whose bytes are not here but needed, because a node that runs reads them or the
 // experiment publishes them: they are fetched from the remote store, or else their stages run again.
-func (p *Plan) rebuildCollected(planned map[*lang.Node]*Planned) {
+func (p *Plan) rebuildAbsent(planned map[*lang.Node]*Planned) {
 	for _, d := range slices.Backward(p.Nodes) {
 		p.fetchPublished(d)
 		if d.Verb != MustRun && d.Verb != MayRun {
@@ -275,13 +276,14 @@ func (p *Plan) rebuildCollected(planned map[*lang.Node]*Planned) {
 				if d.Verb == MustRun && up.lacks(in.Ref.Port) {
 					up.fetch(up.Manifest, in.Ref.Port)
 				}
-			case (up.Collected() || up.lacks(in.Ref.Port)) && up.Verb != d.Verb:
+			case (up.NotHere() || up.lacks(in.Ref.Port)) && up.Verb != d.Verb:
 				reads := "reads"
 				if d.Verb == MayRun {
 					reads = "may read"
 				}
 				up.Verb = d.Verb
-				up.Cause = Cause{Reason: ReasonCollected, Text: fmt.Sprintf("%s, and %s %s it", up.absence(), d.Address, reads)}
+				text := fmt.Sprintf("%v, and %s %s it", artifact.ErrNotHere, d.Address, reads)
+				up.Cause = Cause{Reason: ReasonNotHere, Text: text}
 			}
 		}
 	}
@@ -306,7 +308,7 @@ func (p *Plan) findDuplicates() {
 // waitCause returns the first input that will be rebuilt, as the cause of a node that may run.
 func waitCause(n *lang.Node, planned map[*lang.Node]*Planned) Cause {
 	for _, in := range n.Inputs {
-		if v := planned[in.From].Verb; v != UpToDate && v != Collected && v != Fetch {
+		if v := planned[in.From].Verb; v != UpToDate && v != NotHere && v != Fetch {
 			return Cause{Reason: ReasonInput, Text: fmt.Sprintf("input %s may change (%s)", in.Setting,
 				in.From.Address), Range: in.Range}
 		}
@@ -441,7 +443,7 @@ func (c Cause) MarshalJSON() ([]byte, error) {
 
 // Changes reports whether a run would do anything.
 func (p *Plan) Changes() bool {
-	return slices.ContainsFunc(p.Nodes, func(d *Planned) bool { return d.Verb != UpToDate && d.Verb != Collected })
+	return slices.ContainsFunc(p.Nodes, func(d *Planned) bool { return d.Verb != UpToDate && d.Verb != NotHere })
 }
 
 // Before lists the nodes that come before this one.
@@ -528,8 +530,8 @@ func Key(n *lang.Node, digest func(from *lang.Node, port string) (string, bool))
 			ok = false
 		case n.Kind.AcrossSeeds:
 			shown := []string{d, in.From.Address, in.Ref.Port}
-			if l, ok := in.From.Stage.(lang.Labeled); ok && l.Label() != "" {
-				shown = append(shown, l.Label())
+			if l, ok := in.From.Stage.(lang.Labeled); ok && l.Labels() != (lang.Labels{}) {
+				shown = append(shown, lang.JSONText(l.Labels()))
 			}
 			parts[inputPart(in.Setting)] = lang.JSONText(shown)
 		default:

@@ -270,7 +270,7 @@ func (r *Remote) Complete(ctx context.Context, ports map[string][]string) error 
 	var keys []string
 	for key, of := range ports {
 		m, err := r.store.Lookup(key)
-		if err != nil || slices.ContainsFunc(of, func(port string) bool { return !m.Has(port) }) {
+		if err != nil || slices.ContainsFunc(of, func(port string) bool { return !r.store.Has(m, port) }) {
 			keys = append(keys, key)
 		}
 	}

@@ -71,14 +71,14 @@ func TestFetchedPortsAreThoseThatWerePushed(t *testing.T) {
 		_, b, m := pushed(t, s)
 		must.OK(t, fetch(t, b, m.Key, "small"))
 		got := must.Get(b.store.Lookup(m.Key))(t)
-		if !got.Has("small") || got.Has("out") {
-			t.Errorf("got %v absent, want only out", got.Absent)
-		}
+		wantEqual(t, "absent ports", fmt.Sprint(b.store.Absent(got)), "[out]")
+		before := must.Get(os.ReadFile(filepath.Join(b.store.Dir(), manifestName(m.Key))))(t)
 		must.OK(t, fetch(t, b, m.Key, "out"))
 		got = must.Get(b.store.Lookup(m.Key))(t)
-		if !got.Has("small") || !got.Has("out") || !got.SameOutputs(m) {
-			t.Errorf("got %+v, want all ports", got)
-		}
+		wantEqual(t, "absent ports after another fetch", len(b.store.Absent(got)), 0)
+		wantEqual(t, "digests", got.SameOutputs(m), true)
+		after := must.Get(os.ReadFile(filepath.Join(b.store.Dir(), manifestName(m.Key))))(t)
+		wantEqual(t, "the manifest", string(after), string(before))
 		wantEqual(t, "check", fmt.Sprint(b.store.Check()), "[] <nil>")
 	})
 }

@@ -53,8 +53,8 @@ type Record struct {
 
 // Verbs of a node with a result. Package plan defines the type and all verbs.
 const (
-	VerbUpToDate  = "up to date"
-	VerbCollected = "collected"
+	VerbUpToDate = "up to date"
+	VerbNotHere  = "not here"
 )
 
 // NodeRecord is a node of a Record.
