@@ -108,13 +108,12 @@ func (r *run) fetch(t *task) bool {
 		for _, port := range ports {
 			size += m.Outputs[port].Bytes
 		}
-		result, lock, err := r.Remote.Fetch(r.ctx, key, ports)
+		m, err := r.Remote.Fetch(r.ctx, key, ports)
 		if err != nil {
 			return func() { r.onNotFetched(t, err) }
 		}
-		r.flusher.Add(result, lock)
 		took, source := time.Since(started), fmt.Sprintf("%s from remote %s", lang.BytesText(size), r.Remote.Name)
-		return func() { r.onFetched(t, result.Manifest, took, source) }
+		return func() { r.onFetched(t, m, took, source) }
 	})
 	return true
 }

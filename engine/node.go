@@ -136,9 +136,6 @@ func runNode(
 	if err := w.Execute(ctx, observe); err != nil || w.result == nil {
 		return err
 	}
-	if err := store.Flush(w.result); err != nil {
-		return err
-	}
 	return store.RemoveWork(a.Key)
 }
 

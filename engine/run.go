@@ -43,7 +43,7 @@ func Run(ctx context.Context, p *plan.Plan, o Options, observe func(runs.Event))
 		observe(runs.Event{Time: time.Now(), Kind: runs.EventEnded, Counts: p.Counts()})
 		return nil
 	}
-	r := &run{Options: o, observe: observe, flusher: p.Store.Flusher(), ctx: ctx, inPools: map[Pool]int{},
+	r := &run{Options: o, observe: observe, ctx: ctx, inPools: map[Pool]int{},
 		handlers: make(chan func())}
 	if r.Executor == nil {
 		r.Executor = localExecutor{}
@@ -106,7 +106,7 @@ func (r *run) execute() []error {
 	r.emit(runs.Event{Kind: runs.EventPlanned, Counts: r.Counts(), Path: string(r.folder)})
 	r.reportOrphans()
 	r.openRemote()
-	err, flushErr := r.loop(), r.flusher.Close()
+	err, flushErr := r.loop(), r.Store.Flush()
 	r.closeRemote()
 	_, staleErr := r.Store.RemoveStale() // of processes of a killed run that have ended since open
 	r.recordError(staleErr)
@@ -114,12 +114,11 @@ func (r *run) execute() []error {
 	return []error{err, flushErr, r.recordErr}
 }
 
-// run is one execution of a plan. The goroutine of loop owns all fields but the flusher and the record.
+// run is one execution of a plan. The goroutine of loop owns all fields but the record.
 type run struct {
 	*plan.Plan
 	Options
 	session   *artifact.Session
-	flusher   *artifact.Flusher
 	closers   []func() error
 	contents  func() map[string]bool // digests of all files of results, found at the first call
 	folder    runs.Folder
@@ -399,20 +398,16 @@ func (r *run) unqueue(t *task) {
 	}
 }
 
-// deliver reports a committed result. A result of this process is then flushed; with a nil result, another process has
-// committed and flushed it.
-func (r *run) deliver(t *task, result *artifact.Committed, took time.Duration) (m *artifact.Manifest, err error) {
-	if result != nil {
-		m = result.Manifest
-	} else if m, err = r.Store.Lookup(t.Key); err != nil {
-		return nil, fmt.Errorf("the stage succeeded, but its result is %w", err)
+// deliver reports a committed result and returns it. With a nil result, another process has committed it.
+func (r *run) deliver(t *task, m *artifact.Manifest, took time.Duration) (*artifact.Manifest, error) {
+	if m == nil {
+		var err error
+		if m, err = r.Store.Lookup(t.Key); err != nil {
+			return nil, fmt.Errorf("the stage succeeded, but its result is %w", err)
+		}
 	}
 	r.reportDone(t, m, took)
 	r.Remote.Send(r.ctx, m)
-	if result != nil {
-		r.flusher.Add(result, t.lock)
-		t.lock = nil
-	}
 	return m, nil
 }
 

@@ -82,7 +82,7 @@ type Work struct {
 	resumes   bool                          // the scratch folder existed before
 	recovered bool                          // the program ended successfully after its engine was killed
 	usage     proc.Usage                    // of the stage's programs
-	result    *artifact.Committed           // nil before the end, or if another process committed it
+	result    *artifact.Manifest            // nil before the end, or if another process committed it
 
 	programEnd time.Time // of a recovered program
 }

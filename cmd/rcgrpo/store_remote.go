@@ -122,21 +122,12 @@ func storePullCommand() *cobra.Command {
 				open = append(open, m)
 			}
 		}
-		flusher := store.Flusher()
 		err = c.transfer(r, "pull", open, func(ctx context.Context, m *artifact.Manifest) error {
-			return fetchPorts(ctx, r, flusher, m.Key, m.Ports())
+			_, err := r.Fetch(ctx, m.Key, m.Ports())
+			return err
 		})
-		return errors.Join(err, flusher.Close())
+		return errors.Join(err, store.Flush())
 	})
-}
-
-// fetchPorts fetches ports of a result, which are durable when the flusher has been closed.
-func fetchPorts(ctx context.Context, r *remote.Remote, flusher *artifact.Flusher, key string, ports []string) error {
-	result, lock, err := r.Fetch(ctx, key, ports)
-	if err == nil {
-		flusher.Add(result, lock)
-	}
-	return err
 }
 
 // transfer prints the number and size of results, moves them, and prints how many were moved.

@@ -21,10 +21,10 @@
 //	jobs/KEY/…           jobs of a cluster that execute nodes (package slurm), and bin/…, the programs that they start
 //	remote/NAME/…        results to push, alarms and partial transfers; they belong to package remote
 //
-// Durability. Commit renames objects to their places and then names the manifest, all unflushed. Flush
-// follows for a group of results; only then do their objects get the time Sealed. After a power cut an object
-// without it is hashed, so a torn one counts as damaged and its node runs again. A torn manifest counts as
-// absent.
+// Durability. Commit hashes the files and gives them the time Sealed, flushes them with those of all results that wait,
+// renames objects to their places and then names the manifest. After a power cut an object is whole or not here, and a
+// manifest is whole or absent. A file with another time, as in a copy of a store, is hashed: a right one is healed, an
+// object with a wrong one is damaged and its node runs again.
 //
 // The digest of an object covers names and contents. Files whose name begins with "times." contain clock
 // times, rates and memory; they form an object of their own (Output.Times), so that they never reach a key.
