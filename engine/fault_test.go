@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"rcgrpo/engine"
-	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/internal/disk"
 	"rcgrpo/engine/lang"
@@ -221,7 +220,7 @@ stage "light" "b" {
 // is missing.
 func TestCollectionsBesideRuns(t *testing.T) {
 	l := enginetest.NewLab(t)
-	end := collect(l, 1, false)
+	end := collect(l, 1)
 	var others sync.WaitGroup
 	for range 3 { // with equal nodes, so that each run also finds results of the others
 		others.Go(func() {
@@ -281,7 +280,7 @@ stage "%s" "b" {
 				inside = g.Next()
 			}
 			var gone []string
-			for _, c := range must.Get(l.Store().Collect(1))(t) {
+			for _, c := range must.Get(l.Store().Collect(1, runs.Pins))(t) {
 				gone = append(gone, c.What+" "+c.Name)
 			}
 			slices.Sort(gone)
@@ -291,27 +290,30 @@ stage "%s" "b" {
 			}
 			inside.Pass()
 			wantSuccess(t, <-done)
-			wantEqual(t, "results collected after the run", len(must.Get(l.Store().Collect(1))(t)), 2)
+			wantEqual(t, "results collected after the run", len(must.Get(l.Store().Collect(1, runs.Pins))(t)), 2)
 		})
 	}
 }
 
-// The inputs of a program whose engine was killed are not protected, so gc waits for its end.
-func TestCollectionIsRefusedWhileAProgramRunsWhoseEngineWasKilled(t *testing.T) {
+// The plan of a run stays pinned while a program runs whose engine was killed, beside a gc of everything else.
+func TestCollectionKeepsThePlanOfAProgramWhoseEngineWasKilled(t *testing.T) {
 	l := newLab(t, `
 stage "light" "a" {
-  shell = "mkdir made; echo a >made/out.txt; echo yes >$dir/runs; until [ -e $dir/go ]; do sleep 0.01; done"
+  text = "a"
+}
+stage "light" "b" {
+  from  = [stage.light.a.out]
+  shell = "mkdir made; echo b >made/out.txt; echo yes >$dir/runs; until [ -e $dir/go ]; do sleep 0.01; done"
   takes = true
 }
 `)
 	kill := startEngine(l)
 	until(t, "the program runs", func() bool { return l.Read("runs") != "" })
 	kill()
-	if _, err := l.Store().Collect(1); !errors.Is(err, artifact.ErrBusy) {
-		t.Errorf("collect while it runs: got %v, want ErrBusy", err)
-	}
+	wantEqual(t, "collected while it runs", len(must.Get(l.Store().Collect(1, runs.Pins))(t)), 0)
+	wantEqual(t, "its input", l.Planned("light.a").Verb, plan.UpToDate)
 	l.Put("go", "")
 	l.Tidy()
-	must.Get(l.Store().Collect(1))(t)
+	wantEqual(t, "collected after its end", len(must.Get(l.Store().Collect(1, runs.Pins))(t)), 1)
 	l.MustRun()
 }

@@ -38,9 +38,6 @@ func (r *run) fetchPlanned() {
 	}
 	for _, t := range planned {
 		t.needs = append(t.needs, t.FetchPorts...)
-		if err := r.session.Pin(t.Key); err != nil {
-			r.recordError(err)
-		}
 		r.fetch(t)
 	}
 }

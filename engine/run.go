@@ -69,11 +69,12 @@ func (r *run) open(p *plan.Plan) (err error) {
 			return err
 		}
 	}
-	if r.session, err = p.Store.NewSession(); err != nil {
+	release, err := p.Store.Use() // until the run folder has the pins
+	if err != nil {
 		return err
 	}
-	r.closers = append(r.closers, r.session.Close)
-	if r.Plan, err = p.PinFound(r.session); err != nil {
+	defer func() { err = errors.Join(err, release()) }()
+	if r.Plan, err = p.Current(); err != nil {
 		return err
 	}
 	r.contents = sync.OnceValue(r.findContents)
@@ -88,7 +89,10 @@ func (r *run) open(p *plan.Plan) (err error) {
 	if err != nil {
 		return err
 	}
-	r.folder = folder
+	r.folder, r.pinned = folder, map[string]bool{}
+	for _, n := range r.Nodes {
+		r.pinned[n.Key] = true
+	}
 	r.closers = append(r.closers, lock.Close)
 	if r.ledger, err = machine.OpenLedger(string(folder), r.Store.Dir()); err != nil {
 		return err
@@ -118,7 +122,7 @@ func (r *run) execute() []error {
 type run struct {
 	*plan.Plan
 	Options
-	session   *artifact.Session
+	pinned    map[string]bool // keys
 	closers   []func() error
 	contents  func() map[string]bool // digests of all files of results, found at the first call
 	folder    runs.Folder
@@ -315,13 +319,22 @@ func (r *run) resolve(t *task) {
 		return
 	}
 	t.Key = key
-	if err := r.session.Pin(key); err != nil {
+	if err := r.pin(key); err != nil {
 		r.fail(t, err, 0)
 		return
 	}
 	if !r.reuseStored(t) && !r.fetch(t) && !r.rebuildAbsent(t) {
 		r.queue(t)
 	}
+}
+
+// pin keeps gc from removing the result of a key, unless the plan had the key.
+func (r *run) pin(key string) error {
+	if r.pinned[key] {
+		return nil
+	}
+	r.pinned[key] = true
+	return r.folder.Pin(r.Store, key)
 }
 
 // reuseStored ends a task whose result is in the store, and fails it if the store cannot be read. It reports whether

@@ -101,8 +101,9 @@ func withInputs(all []*artifact.Manifest, addresses []string) []*artifact.Manife
 	return slices.DeleteFunc(all, func(m *artifact.Manifest) bool { return !chosen[m] })
 }
 
-func storePullCommand() *cobra.Command {
-	c := newExperimentCommand("pull [ADDRESS…]", "Copy results from the remote store, with all ports", cobra.ArbitraryArgs)
+func storeFetchCommand() *cobra.Command {
+	c := newExperimentCommand("fetch [ADDRESS…]", "Copy results from the remote store, with all ports",
+		cobra.ArbitraryArgs)
 	return c.runs(func(addresses []string) error {
 		store, r, err := c.siteRemote()
 		if err != nil {
@@ -122,7 +123,7 @@ func storePullCommand() *cobra.Command {
 				open = append(open, m)
 			}
 		}
-		err = c.transfer(r, "pull", open, func(ctx context.Context, m *artifact.Manifest) error {
+		err = c.transfer(r, "fetch", open, func(ctx context.Context, m *artifact.Manifest) error {
 			_, err := r.Fetch(ctx, m.Key, m.Ports())
 			return err
 		})
@@ -166,8 +167,8 @@ func (c *command) transfer(r *remote.Remote, verb string, all []*artifact.Manife
 	return nil
 }
 
-// checkRemote probes the remote store and reports its results and damage.
-func (c *command) checkRemote() error {
+// verifyRemote probes the remote store and reports its results and damage.
+func (c *command) verifyRemote() error {
 	_, r, err := c.siteRemote()
 	if err != nil {
 		return err

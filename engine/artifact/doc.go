@@ -7,17 +7,16 @@
 //
 // The store's folder is private to its user and created by the first write:
 //
-//	objects/DIGEST/…     files of one port, read-only, with the modification time Sealed
+//	objects/DIGEST/…     files of one port, read-only, with the modification time Sealed; .gone-… is being deleted
 //	results/KEY.json     manifests, named once they are complete: the commit
 //	last/HASH.json       the key of the last result of an experiment's address
 //	staging/KEY/…        results being written by the holder of the key's lock
 //	locks/KEY            locked (flock) while a node runs; it describes the holder and has the exit record of its program
 //	claims/KEY           instead of locks/KEY in a store that several hosts write; locks is then a file (claim.go)
-//	users/…              locked by each open Session, with the keys that gc must leave alone
+//	use                  locked (flock): shared while a run writes pins or a result gets its names, exclusively by gc
 //	work/KEY/            scratch folder of a node without a result, so that it can resume
 //	series/…             states from which a longer result resumes
 //	runs/EXPERIMENT/…    run folders; they belong to package runs
-//	removed/…            files that gc is deleting
 //	jobs/KEY/…           jobs of a cluster that execute nodes (package slurm), and bin/…, the programs that they start
 //	remote/NAME/…        results to push, alarms and partial transfers; they belong to package remote
 //

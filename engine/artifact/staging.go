@@ -159,11 +159,11 @@ func (g *Staging) name(m *Manifest, ports []string, folders map[string]string, r
 	if err := s.flushes.flush(s.sync); err != nil {
 		return fmt.Errorf("flush the store %s: %w", s.dir, err)
 	}
-	allowGC, err := s.blockGC()
+	release, err := s.Use()
 	if err != nil {
 		return err
 	}
-	defer allowGC()
+	defer release()
 	for _, o := range m.objects() {
 		if dir := folders[o.Digest]; dir != "" {
 			if err := s.place(dir, o); err != nil {
@@ -204,9 +204,11 @@ func (s *Store) place(dir string, o Output) error {
 // gone is the prefix of objects that are being deleted. gc deletes those that a kill leaves.
 const gone = ".gone-"
 
+func (s *Store) newGone() string { return s.path("objects", gone+rand.Text()) }
+
 // remove deletes a file or folder of the store, which loses its name in one step.
 func (s *Store) remove(path string) error {
-	away := s.path("objects", gone+rand.Text())
+	away := s.newGone()
 	if err := s.rename(path, away); err != nil {
 		return err
 	}

@@ -156,6 +156,7 @@ func (s *Store) Manifest(key string) (*Manifest, error) {
 	if err := m.check(); err != nil {
 		return nil, fmt.Errorf("manifest %s.json %w: %w", key, errDamaged, err)
 	}
+	m.Sum = "" // of a remote folder, which is a store too
 	return m, nil
 }
 
@@ -268,17 +269,8 @@ func (s *Store) Remember(experiment, address, key string) error {
 	if err := readJSON(s.pointerPath(experiment, address), &have); err == nil && have.Key == key {
 		return nil
 	}
-	allowGC, err := s.blockGC() // gc removes temporary files
-	if err != nil {
-		return err
-	}
-	defer allowGC()
-	return s.point(pointer{experiment, address, key})
-}
-
-func (s *Store) point(p pointer) error {
-	path := s.pointerPath(p.Experiment, p.Address)
-	return s.writeJSON(filepath.Dir(path), path, p)
+	path := s.pointerPath(experiment, address)
+	return s.writeJSON(filepath.Dir(path), path, pointer{experiment, address, key})
 }
 
 // Artifact is one port of a result, opened for reading.
@@ -398,14 +390,14 @@ func (s *Store) readable() error {
 	return nil
 }
 
-// owned returns an error if a new file in the store has another owner than its folder, as when root writes to
-// the store of a user: the owner could not read the files.
-func (s *Store) owned(made *os.File) error {
+// Owned returns an error if a new file in the store has another owner than the folder of runs, which the first run has
+// made, as when root writes to the store of a user: the owner could not read the files.
+func (s *Store) Owned(made *os.File) error {
 	file, err := made.Stat()
 	if err != nil {
 		return err
 	}
-	folder, err := os.Stat(filepath.Dir(made.Name()))
+	folder, err := os.Stat(s.Runs(""))
 	if err != nil || ownerOf(file) == ownerOf(folder) {
 		return err
 	}

@@ -295,7 +295,7 @@ func TestDamageIsNoticedNamedAndHealed(t *testing.T) {
 			}
 			commit(t, s, "a", files{"x.txt": "hello"})
 			wantIntact(t, s, "a", "after it was made again")
-			wantEmpty(t, s.path("removed"))
+			wantNothingGone(t, s)
 		})
 	}
 }
@@ -397,16 +397,11 @@ func TestGarbageIsPlannedByCostAndManifestsStay(t *testing.T) {
 	big := commit(t, s, "cheap", files{"x": strings.Repeat("a", 1000)})
 	commit(t, s, "dear", files{"x": strings.Repeat("b", 10)})
 	leaveUnfinished(t, s, "killed")
-	plan, err := s.Garbage(0)
+	plan, err := s.Garbage(0, nil)
 	if err != nil || len(plan) != 1 || plan[0].What != "unfinished output" || plan[0].Bytes != 2 {
 		t.Fatalf("plan without a limit: got %+v, %v, want the unfinished output", plan, err)
 	}
-	orphan := lock(t, s, "killed")
-	must.OK(t, Describe(orphan.File(), "a run that was killed"))
-	_, err = s.Collect(100)
-	wantError(t, "collect while a stage runs whose engine is gone", err, ErrBusy)
-	unlock(t, orphan)
-	plan, err = s.Collect(100)
+	plan, err = s.Collect(100, nil)
 	if err != nil || len(plan) != 1 || plan[0].Name != "stage.toy.cheap" || plan[0].Bytes != 1000 {
 		t.Fatalf("collect: got %+v, %v, want stage.toy.cheap", plan, err)
 	}
@@ -418,7 +413,7 @@ func TestGarbageIsPlannedByCostAndManifestsStay(t *testing.T) {
 		t.Errorf("check of its port: got %v, want that it is not here", problems)
 	}
 	wantIntact(t, s, "dear", "after the collection")
-	wantEqual(t, "collected again", len(must.Get(s.Collect(100))(t)), 0)
+	wantEqual(t, "collected again", len(must.Get(s.Collect(100, nil))(t)), 0)
 	commit(t, s, "cheap", files{"x": strings.Repeat("a", 1000)})
 	wantIntact(t, s, "cheap", "after it was made again")
 }
@@ -480,8 +475,8 @@ func TestUnwritableStoreNamesTheCauseAndAWayOut(t *testing.T) {
 				commit(t, s, "a", files{"x": "1"})
 			}
 			disk.Fail(func(op, path string) error { return cause })
-			_, use := s.NewSession()
-			_, gc := s.Collect(1)
+			_, use := s.Use()
+			_, gc := s.Collect(1, nil)
 			_, lock := s.TryLock(key("b"))
 			for op, err := range map[string]error{"use": use, "gc": gc, "lock": lock} {
 				if op == "gc" && !made && err == nil {

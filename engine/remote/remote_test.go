@@ -83,6 +83,7 @@ func TestAFolderOfResultsIsAStore(t *testing.T) {
 	there := must.Get(artifact.Open(s.Folder))(t)
 	got := must.Get(there.Lookup(m.Key))(t)
 	wantEqual(t, "digests", got.SameOutputs(m), true)
+	wantEqual(t, "sum", got.Sum, "")
 	for _, port := range m.Ports() {
 		for _, o := range m.Outputs[port].Objects() {
 			for _, f := range o.Files {
