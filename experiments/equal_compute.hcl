@@ -47,6 +47,8 @@ locals {
 
 stage "eval" "arm" {
   for_each  = merge(values(local.arms)...)
+  init      = split(" + ", each.key)[0]
+  method    = split(" + ", each.key)[1]
   policy    = each.value
   tasks     = [local.paper.tasks.bfcl.test]
   precision = var.gpus > 0 ? "bf16" : "float32"

@@ -39,7 +39,8 @@ func report(t *testing.T, check string, findings ...string) {
 }
 
 // The page of every experiment file, at pretended scale: the numbers on it, its tables and figures, and a reader's use
-// of it in a browser. The folder $RCGRPO_PAGES keeps the pages.
+// of it in a browser. The folder $RCGRPO_PAGES keeps the pages, and their page.json, so that the documents before and
+// after a change of reports can be compared.
 func TestPagesOfEveryExperiment(t *testing.T) {
 	t.Setenv("RCGRPO_LEASES", filepath.Join(t.TempDir(), "leases"))
 	dir := t.TempDir() // files share stages, and so a store
@@ -74,6 +75,9 @@ func pagesOf(t *testing.T, dir, file string) (pages []page) {
 		one := page{strings.TrimSuffix(file, ".hcl") + n.EachKey,
 			must.Get(os.ReadFile(filepath.Join(made, reports.HTMLFile)))(t),
 			must.Get(os.ReadFile(filepath.Join(made, reports.JSONFile)))(t)}
+		if kept := os.Getenv("RCGRPO_PAGES"); kept != "" {
+			must.OK(t, os.WriteFile(filepath.Join(kept, one.name+".json"), one.json, 0o600))
+		}
 		one.checkContents(t, file, p.Store)
 		pages = append(pages, one)
 	}
@@ -188,6 +192,7 @@ func (p *page) checkContents(t *testing.T, file string, store *artifact.Store) {
 			}
 		}
 	}
+	p.checkDesigns(t)
 	for _, r := range must.Get(reports.ReadEvidence(p.html))(t).Records {
 		if r.Key == "" {
 			t.Errorf("%s: the evidence lacks the result of %s", p.name, r.Address)
@@ -196,6 +201,33 @@ func (p *page) checkContents(t *testing.T, file string, store *artifact.Store) {
 	v, err := reports.Verify(p.html, store, nil, nil)
 	if must.OK(t, err); !v.OK() {
 		report(t, "verify", fmt.Sprintf("%s: %+v", p.name, v))
+	}
+}
+
+// designs are those of some arms, by page and label.
+var designs = map[string]map[string]reports.Design{
+	"drills": {"RCTP-FT + RC-GRPO": {Init: "RCTP-FT", Method: "RC-GRPO"}, "SFT": {Init: "SFT"}, "Random weights": {},
+		"RCTP-FT + RC-GRPO (paper profile)": {Init: "RCTP-FT", Method: "RC-GRPO (paper profile)"}},
+	"paper":         {"qwen/SFT + GRPO": {Model: "qwen", Init: "SFT", Method: "GRPO"}, "llama/Base": {Model: "llama"}},
+	"api_models":    {"API models/GPT-5.2": {Model: "API models"}},
+	"equal_compute": {"SFT, equal updates + GRPO (64)": {Init: "SFT, equal updates", Method: "GRPO (64)"}},
+	"when": {"GRPO, wide gap/8 passes": {Init: "RCTP-FT", Method: "GRPO"}, "SFT + RC-GRPO, 2 passes": {Init: "SFT",
+		Method: "RC-GRPO"}, "RCTP-FT, no gap/2 passes": {Init: "RCTP-FT"}},
+}
+
+// checkDesigns checks that model, initialisation and method follow from the stages and not from the label.
+func (p *page) checkDesigns(t *testing.T) {
+	t.Helper()
+	found := map[string]reports.Design{}
+	for _, in := range must.Get(reports.ReadEvidence(p.html))(t).Inputs {
+		if in.Role == "scores" {
+			found[in.Label] = in.Design
+		}
+	}
+	for label, want := range designs[p.name] {
+		if got, ok := found[label]; !ok || got != want {
+			t.Errorf("%s: %s has the design %+v (%v), want %+v", p.name, label, got, ok, want)
+		}
 	}
 }
 

@@ -54,24 +54,29 @@ locals {
   categories = ["overall", "base", "miss_func", "miss_param", "long_context"]
   # Passed tasks behind each row of the paper's main table.
   paper = {
-    "qwen/Base"               = [9, 2, 3, 1, 3]
-    "qwen/SFT + GRPO"         = [39, 10, 6, 11, 12]
-    "qwen/SFT + RC-GRPO"      = [37, 9, 6, 11, 11]
-    "qwen/RCTP-FT + GRPO"     = [59, 12, 11, 17, 19]
-    "qwen/RCTP-FT + RC-GRPO"  = [68, 14, 15, 18, 21]
-    "llama/Base"              = [0, 0, 0, 0, 0]
-    "llama/SFT + GRPO"        = [28, 7, 3, 9, 9]
-    "llama/SFT + RC-GRPO"     = [28, 8, 3, 8, 9]
-    "llama/RCTP-FT + GRPO"    = [37, 6, 6, 12, 13]
-    "llama/RCTP-FT + RC-GRPO" = [39, 7, 6, 12, 14]
-    "API models/Opus-4.5"     = [49, 10, 11, 13, 15]
-    "API models/GLM-4.7"      = [47, 10, 10, 12, 15]
-    "API models/Sonnet-4.5"   = [46, 8, 10, 13, 15]
-    "API models/Gemini-3-Pro" = [43, 10, 11, 8, 14]
-    "API models/GPT-5.2"      = [40, 7, 8, 10, 15]
+    qwen = {
+      "Base"              = [9, 2, 3, 1, 3]
+      "SFT + GRPO"        = [39, 10, 6, 11, 12]
+      "SFT + RC-GRPO"     = [37, 9, 6, 11, 11]
+      "RCTP-FT + GRPO"    = [59, 12, 11, 17, 19]
+      "RCTP-FT + RC-GRPO" = [68, 14, 15, 18, 21]
+    }
+    llama = {
+      "Base"              = [0, 0, 0, 0, 0]
+      "SFT + GRPO"        = [28, 7, 3, 9, 9]
+      "SFT + RC-GRPO"     = [28, 8, 3, 8, 9]
+      "RCTP-FT + GRPO"    = [37, 6, 6, 12, 13]
+      "RCTP-FT + RC-GRPO" = [39, 7, 6, 12, 14]
+    }
+    "API models" = {
+      "Opus-4.5"     = [49, 10, 11, 13, 15]
+      "GLM-4.7"      = [47, 10, 10, 12, 15]
+      "Sonnet-4.5"   = [46, 8, 10, 13, 15]
+      "Gemini-3-Pro" = [43, 10, 11, 8, 14]
+      "GPT-5.2"      = [40, 7, 8, 10, 15]
+    }
   }
-  here   = flatten([for name, m in module.model : [for arm in local.arms : "${name}/${arm}"]])
-  counts = { for arm, row in local.paper : arm => zipmap(local.categories, row) }
+  counts = { for group, rows in local.paper : group => { for arm, row in rows : arm => zipmap(local.categories, row) } }
 }
 
 stage "report" "page" {
@@ -109,8 +114,8 @@ stage "report" "page" {
   reference "RC-GRPO paper, main table" {
     url    = "https://arxiv.org/abs/2602.03025"
     of     = zipmap(local.categories, [80, 18, 17, 22, 23])
-    counts = { for arm, row in local.counts : arm => row if contains(local.here, arm) }
-    others = { for arm, row in local.counts : arm => row if !contains(local.here, arm) }
+    counts = merge([for name in keys(module.model) : { for arm, row in local.counts[name] : "${name}/${arm}" => row }]...)
+    others = { for group, rows in local.counts : group => rows if !contains(keys(module.model), group) }
   }
   compare "reward conditioning" {
     without = [for m in module.model : [for init in ["RCTP-FT", "SFT"] : m.stage.eval.arm["${init} + GRPO"]]]

@@ -102,12 +102,12 @@ type scripted struct {
 	model string        // behind the endpoint; "" without one
 }
 
-// Label returns the label of the stage behind the script.
-func (s *scripted) Label() string {
+// Labels returns the labels of the stage behind the script.
+func (s *scripted) Labels() lang.Labels {
 	if l, ok := s.Stage.(lang.Labeled); ok {
-		return l.Label()
+		return l.Labels()
 	}
-	return ""
+	return lang.Labels{}
 }
 
 // policy is the content of a scripted checkpoint.

@@ -84,7 +84,7 @@ func TestAClaimAboutSeveralPairsIsDecidedByTheWeakest(t *testing.T) {
 // One of two pairs has no result: the claim about both is open, however clear the other is.
 func TestAClaimWithAMissingPairIsNotDecided(t *testing.T) {
 	none, all := strings.Repeat("0", 40), strings.Repeat("1", 40)
-	s := &Study{Arms: []Arm{{"a", []SeedRun{scored(1, none)}}, {"b", []SeedRun{scored(1, all)}}},
+	s := &Study{Arms: []Arm{{Label: "a", Runs: []SeedRun{scored(1, none)}}, {Label: "b", Runs: []SeedRun{scored(1, all)}}},
 		Compare: []Comparison{{Label: "x", Pairs: [][]string{{"a", "b"}, {"failed", "b"}}, Expect: "higher"}}}
 	if a := s.answers()[0]; a.Verdict != page.NotDecided || a.Excludes != "1 pair of the claim could not be compared" {
 		t.Errorf("got %q, %q, want Not decided for the missing pair", a.Verdict, a.Excludes)
@@ -167,7 +167,7 @@ func TestAnswersCountThePairsOfAClaim(t *testing.T) {
 
 func TestUndecidedClaimsShowWhatAReferenceReports(t *testing.T) {
 	s := &Study{
-		Arms:    []Arm{{"a", []SeedRun{scored(1, "10101010")}}, {"b", []SeedRun{scored(1, "11101010")}}},
+		Arms:    []Arm{{Label: "a", Runs: []SeedRun{scored(1, "10101010")}}, {Label: "b", Runs: []SeedRun{scored(1, "11101010")}}},
 		Compare: []Comparison{{Label: "x", Pairs: [][]string{{"a", "b"}}, Expect: "higher"}},
 		References: []Reference{{Name: "The paper", Of: map[string]int{"overall": 80},
 			Counts: map[string]map[string]int{"a": {"overall": 59}, "b": {"overall": 68}}}},
@@ -268,8 +268,8 @@ func TestWindowsThatOverlapAreAnError(t *testing.T) {
 func TestTrainingsTooShortForTheWindowsAreNamed(t *testing.T) {
 	values := make([]float64, 20)
 	s := &Study{Windows: Windows{Early: 10, Late: 10},
-		Arms: []Arm{{"long", []SeedRun{logging(1, "reward", values...)}},
-			{"short", []SeedRun{logging(1, "reward", values[:19]...)}}}}
+		Arms: []Arm{{Label: "long", Runs: []SeedRun{logging(1, "reward", values...)}},
+			{Label: "short", Runs: []SeedRun{logging(1, "reward", values[:19]...)}}}}
 	if rows := s.lateTable().Rows; len(rows) != 1 || rows[0].Cells[0].Text != "long" {
 		t.Errorf("got %+v, want the row of the long training only", rows)
 	}
@@ -291,7 +291,7 @@ func TestCorrelationsOfChangesRemoveTrends(t *testing.T) {
 	for i, v := range [][2]float64{{2, 1}, {1, 2}, {4, 1}, {3, 2}, {2, 3}} {
 		run.Curve = append(run.Curve, rl.Metric{Update: i + 1, Values: map[string]float64{"entropy": v[0], "reward": v[1]}})
 	}
-	c := (&Arm{"x", []SeedRun{run}}).correlations()[0]
+	c := (&Arm{Label: "x", Runs: []SeedRun{run}}).correlations()[0]
 	close12(t, "changes", c.changes, -1)
 	close12(t, "one update apart", c.apart, 2/math.Sqrt(5*2))
 }

@@ -19,7 +19,7 @@ import (
 func TestOutcomesAreSortedByHowManyArmsPass(t *testing.T) {
 	base := scored(0, "0100")
 	base.Seed = nil // matches both seeds
-	s := &Study{Arms: []Arm{{"a", []SeedRun{scored(1, "1110"), scored(2, "1000")}}, {"b", []SeedRun{base}}}}
+	s := &Study{Arms: []Arm{{Label: "a", Runs: []SeedRun{scored(1, "1110"), scored(2, "1000")}}, {Label: "b", Runs: []SeedRun{base}}}}
 	f := s.outcomeFigure("")
 	want := [][]string{{"seed", "task", "a", "b"},
 		{"seed 1", "1", "1", "1"},                                                                                  // both
@@ -86,7 +86,7 @@ func TestSuccessesPerGroupAreMeansOverSeeds(t *testing.T) {
 		return []rl.Metric{{Update: 1, Values: map[string]float64{"successes_0": none, "successes_1": half,
 			"successes_2": all, "successes_of": 9}}}
 	}
-	s := &Study{Arms: []Arm{{"a", []SeedRun{{Seed: seedOf(1), Curve: curve(0.5, 0.25, 0.25)},
+	s := &Study{Arms: []Arm{{Label: "a", Runs: []SeedRun{{Seed: seedOf(1), Curve: curve(0.5, 0.25, 0.25)},
 		{Seed: seedOf(2), Curve: curve(0, 0.25, 0.75)}}}, {Label: "untrained"}}}
 	figures := s.successFigures()
 	if len(figures) != 1 {
@@ -103,9 +103,9 @@ func TestSuccessesPerGroupAreMeansOverSeeds(t *testing.T) {
 func TestSuccessesPerGroupInOneNumber(t *testing.T) {
 	row := rl.Metric{Update: 1, Values: map[string]float64{"successes_0": 0.25, "successes_1": 0.5, "successes_2": 0,
 		"successes_3": 0, "successes_4": 0.25}}
-	s := &Study{Windows: Windows{Early: 1, Late: 1}, Arms: []Arm{{"x",
-		[]SeedRun{{Curve: []rl.Metric{row, row}, CurveFrom: "stage.grpo.x"}}},
-		{"y", []SeedRun{{Curve: make([]rl.Metric, 2)}}}}}
+	s := &Study{Windows: Windows{Early: 1, Late: 1}, Arms: []Arm{{Label: "x",
+		Runs: []SeedRun{{Curve: []rl.Metric{row, row}, CurveFrom: "stage.grpo.x"}}},
+		{Label: "y", Runs: []SeedRun{{Curve: make([]rl.Metric, 2)}}}}}
 	table := s.signalTable()
 	if len(table.Columns) != 3 || table.Columns[2].Name != "Successes per group" ||
 		*table.Rows[0].Cells[2].Value != 1.5 || table.Rows[1].Cells[2].Text != "–" {

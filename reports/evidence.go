@@ -57,7 +57,7 @@ type Evidence struct {
 // EvidenceFormat is the version of the pages that this program writes, verifies and reproduces. It is the version of
 // the kind: a page of another version has other text, other tables or other evidence, and would differ from the
 // recomputed page although its numbers hold.
-const EvidenceFormat = 13
+const EvidenceFormat = 14
 
 // readFigures returns the data of all figures of a page, from their packed CSV files. Damaged data have no rows.
 func readFigures(html string) []page.Grid {
@@ -135,6 +135,7 @@ type Input struct {
 	Address string       `json:"address"` // of the stage
 	Ref     artifact.Ref `json:"ref"`
 	Label   string       `json:"label,omitempty"` // of its arm
+	Design  Design       `json:"design,omitzero"` // of its arm
 	Key     string       `json:"key"`
 	Digest  string       `json:"digest"`
 }

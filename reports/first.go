@@ -75,7 +75,7 @@ func forests(id string, effects []page.Effect) (parts []page.Part) {
 // by methods with the differences at the margins. nil unless at least two methods were trained from each of at least
 // two initialisations.
 func (s *Study) crossTable(set string) *page.Table {
-	rows, methods := s.cross(set)
+	rows, methods, label := s.cross(set)
 	if len(rows) < 2 || len(methods) < 2 {
 		return nil
 	}
@@ -101,14 +101,14 @@ func (s *Study) crossTable(set string) *page.Table {
 		for _, row := range rows {
 			cells := []page.Cell{page.Text("%s", row)}
 			for _, method := range methods {
-				cells = append(cells, s.crossCell(row+" + "+method, set, how))
+				cells = append(cells, s.crossCell(label(row, method), set, how))
 			}
-			add(append(cells, s.crossDifference(how, set, row+" + "+first, row+" + "+last))...)
+			add(append(cells, s.crossDifference(how, set, label(row, first), label(row, last)))...)
 		}
 		if len(rows) == 2 {
 			cells := []page.Cell{page.Text("%s minus %s", rows[1], rows[0])}
 			for _, method := range methods {
-				cells = append(cells, s.crossDifference(how, set, rows[0]+" + "+method, rows[1]+" + "+method))
+				cells = append(cells, s.crossDifference(how, set, label(rows[0], method), label(rows[1], method)))
 			}
 			add(append(cells, page.Text(""))...)
 		}
@@ -128,30 +128,6 @@ func (s *Study) crossGroup(how Comparison, set string) string {
 		name += ", " + unit
 	}
 	return name
-}
-
-// cross returns the initialisations (with their model) and the methods of the largest complete table that starts with
-// the first initialisation: methods that every one of these initialisations has.
-func (s *Study) cross(set string) (rows, methods []string) {
-	of := map[string][]string{} // methods by initialisation
-	for _, a := range s.Arms {
-		row, method, ok := strings.Cut(a.Label, " + ")
-		if !ok || len(a.policies(set, true)) == 0 {
-			continue
-		}
-		page.IndexOrAppend(&rows, row)
-		of[row] = append(of[row], method)
-	}
-	rows = slices.DeleteFunc(rows, func(row string) bool { return len(of[row]) < 2 })
-	for _, row := range rows {
-		for _, method := range of[row] {
-			everywhere := !slices.ContainsFunc(rows, func(r string) bool { return !slices.Contains(of[r], method) })
-			if everywhere {
-				page.IndexOrAppend(&methods, method)
-			}
-		}
-	}
-	return rows, methods
 }
 
 // crossCell shows an outcome of an arm; below its success, the published success.

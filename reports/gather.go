@@ -74,10 +74,12 @@ func compareSeeds(a, b *int64) int {
 	return cmp.Compare(*a, *b)
 }
 
-// run returns the run of a label and a seed and adds it if it is new.
-func (g *gathering) run(label string, seed *int64) *SeedRun {
-	arm := findOrAdd(&g.study.Arms, Arm{Label: label}, func(a Arm) bool { return a.Label == label })
-	return findOrAdd(&arm.Runs, SeedRun{Seed: seed}, func(r SeedRun) bool { return compareSeeds(r.Seed, seed) == 0 })
+// run returns the run of an input's label and seed and adds it if it is new.
+func (g *gathering) run(in *Input) *SeedRun {
+	arm := findOrAdd(&g.study.Arms, Arm{Label: in.Label, Design: in.Design},
+		func(a Arm) bool { return a.Label == in.Label })
+	return findOrAdd(&arm.Runs, SeedRun{Seed: in.Ref.Seed},
+		func(r SeedRun) bool { return compareSeeds(r.Seed, in.Ref.Seed) == 0 })
 }
 
 // findOrAdd returns the first element that is the wanted one, and appends it if there is none.
@@ -91,7 +93,7 @@ func findOrAdd[T any](all *[]T, wanted T, is func(T) bool) *T {
 }
 
 func (g *gathering) scores(in *Input, a *artifact.Artifact) error {
-	run := g.run(in.Label, in.Ref.Seed)
+	run := g.run(in)
 	rows, err := artifact.AllRows[rl.Score](a, rl.ScoresFile)
 	if err != nil {
 		return err
@@ -121,7 +123,7 @@ func (g *gathering) curve(in *Input, a *artifact.Artifact) error {
 		return err
 	}
 	in.Label = cmp.Or(g.lineal[string(text)], in.Label)
-	run := g.run(in.Label, in.Ref.Seed)
+	run := g.run(in)
 	rows, err := artifact.AllRows[rl.Metric](a, rl.MetricsFile)
 	if err != nil {
 		return err

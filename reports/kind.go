@@ -293,20 +293,15 @@ func plannedUpdates(in lang.Input) (updates int, ok bool) {
 func label(n *lang.Node, ref artifact.Ref) string {
 	name := cmp.Or(ref.Key, ref.Name)
 	if in, ok := n.Input(ref); ok {
-		if l, ok := in.From.Stage.(lang.Labeled); ok && l.Label() != "" {
-			name = l.Label()
+		if l, ok := in.From.Stage.(lang.Labeled); ok && l.Labels().Arm != "" {
+			name = l.Labels().Arm
 		}
-		for _, policy := range in.From.Inputs {
-			if policy.Setting == "policy" && policy.Ref.Type == "endpoint" {
-				name = apiModels + "/" + name
-			}
+		if d := designOf(in.From, ref); d.Model == apiModels {
+			name = apiModels + "/" + name
 		}
 	}
 	return moduleKeys(ref) + name
 }
-
-// apiModels is the group of arms whose policy is an endpoint.
-const apiModels = "API models"
 
 // moduleKeys returns the for_each keys of the modules of an evaluation, each with a slash: "qwen/".
 func moduleKeys(ref artifact.Ref) (keys string) {
@@ -469,6 +464,9 @@ func (s *settings) newEvidence(job *engine.Job) (*Evidence, *artifact.Store, err
 			input := Input{Role: list.role, Ref: edge.Ref, Address: edge.From.Address, Key: a.Manifest.Key, Digest: a.Digest}
 			if list.role == roleScores || list.role == roleTranscripts {
 				input.Label = label(node, ref)
+			}
+			if list.role == roleScores || list.role == roleCurves {
+				input.Design = designOf(edge.From, edge.Ref)
 			}
 			ev.Inputs = append(ev.Inputs, input)
 			made[edge.From.Address] = a.Manifest

@@ -31,10 +31,12 @@ import (
 
 type scripted struct {
 	ArmLabel string `hcl:"label,optional" key:"-"`
+	Method   string `hcl:"method,optional" key:"-"`
 	run      func(*scripted, *engine.Job) error
 
 	Policy artifact.Ref   `hcl:"policy,optional" port:"checkpoint|endpoint"`
 	Tasks  []artifact.Ref `hcl:"tasks,optional" port:"tasks"`
+	Data   []artifact.Ref `hcl:"data,optional" port:"dataset"`
 	Gain   float64        `hcl:"gain,optional"`
 	LR     float64        `hcl:"lr,optional"`
 	Token  string         `hcl:"token,optional"`
@@ -70,7 +72,7 @@ func (s *scripted) skill(job *engine.Job) (float64, error) {
 	return strconv.ParseFloat(string(text), 64)
 }
 
-func (s *scripted) Label() string { return s.ArmLabel }
+func (s *scripted) Labels() lang.Labels { return lang.Labels{Arm: s.ArmLabel, Method: s.Method} }
 
 func train(s *scripted, job *engine.Job) error {
 	if s.Fail {
@@ -332,7 +334,7 @@ stage "report" "page" {
       "Little training" = { overall = 59 }
       "API models/API"  = { overall = 49, base = 10 }
     }
-    others = { "API models/Other" = { overall = 40 } }
+    others = { "API models" = { Other = { overall = 40 } } }
   }`, "stage.eval.once]", "stage.eval.once, stage.eval.base]", "stage.tasks.t.test]\n  notes",
 	"stage.tasks.t.test, stage.curate.data]\n  notes").Replace(scriptedExperiment)
 
@@ -593,5 +595,47 @@ func TestThePageListsOverridesBeforeOtherNotes(t *testing.T) {
 	limits := study.Page().Limits
 	if len(limits) < 2 || !strings.Contains(limits[0], "grpo.arm.lr=1e-4") || limits[1] != "A note." {
 		t.Errorf("got %q, want the override first", limits)
+	}
+}
+
+// A label says nothing about the design of an arm: a slash and a plus in it are letters.
+func TestDesignsFollowFromTheGraph(t *testing.T) {
+	x, diags := loaded(t, `
+experiment {}
+stage "tasks" "t" {}
+stage "curate" "data" { tasks = [stage.tasks.t.train] }
+stage "model" "base" {}
+stage "endpoint" "api" {}
+stage "sft" "first" {
+  policy = stage.model.base.checkpoint
+  data   = [stage.curate.data.mixed]
+}
+stage "grpo" "arm" {
+  policy = stage.sft.first.checkpoint
+  tasks  = [stage.tasks.t.train]
+}
+stage "eval" "arm" {
+  for_each = {
+    "wide/2 + x" = stage.grpo.arm.checkpoint
+    "warm"       = stage.sft.first.checkpoint
+    "base"       = stage.model.base.checkpoint
+    "api"        = stage.endpoint.api.policy
+  }
+  policy = each.value
+  tasks  = [stage.tasks.t.test]
+  method = each.key == "warm" ? "none" : null
+}
+stage "report" "page" { scores = [stage.eval.arm] }`)
+	if len(diags) > 0 {
+		t.Fatal(diags)
+	}
+	got := map[string]Design{}
+	for _, in := range x.Node("stage.report.page").Inputs {
+		got[in.Ref.Key] = designOf(in.From, in.Ref)
+	}
+	want := map[string]Design{"wide/2 + x": {Init: "SFT", Method: "GRPO"}, "warm": {Init: "SFT", Method: "none"},
+		"base": {}, "api": {Model: apiModels}}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

@@ -2,74 +2,13 @@ package reports
 
 import (
 	"cmp"
-	"slices"
-	"strings"
 
 	"rcgrpo/reports/page"
 )
 
-// Names of the groups of arms, in the order of the rows.
-const (
-	groupBaselines = "Baselines"
-	groupArms      = "Arms"
-)
-
-// parts splits the label "MODEL/INIT + METHOD". The method is "" for another label.
-func (a *Arm) parts() (model, initialisation, method string) {
-	model, name := cutGroup(a.Label)
-	initialisation, method, _ = strings.Cut(name, " + ")
-	return model, initialisation, method
-}
-
-// baseline reports whether the arm is only compared with: other arms of the study were trained by RL, this one was
-// not.
-func (s *Study) baseline(a *Arm) bool {
-	_, _, method := a.parts()
-	return method == "" && !a.hasCurve() &&
-		slices.ContainsFunc(s.Arms, func(b Arm) bool { _, _, m := b.parts(); return m != "" || b.hasCurve() })
-}
-
-// group names the rows to which the arm belongs.
-func (s *Study) group(a *Arm) string {
-	group := groupArms
-	if s.baseline(a) {
-		group = groupBaselines
-	}
-	if model, _, _ := a.parts(); model == apiModels {
-		return model
-	} else if model != "" {
-		return model + ": " + strings.ToLower(group)
-	}
-	return group
-}
-
-// groupArms sorts the arms stably into their groups, baselines first, and the proposed method to the end of its group.
-func (s *Study) groupArms() {
-	models := []string{apiModels} // above the others
-	proposed := s.proposed()
-	rank := map[string][]int{}
-	for _, a := range s.Arms {
-		model, _, _ := a.parts()
-		last := map[bool]int{true: 1}
-		rank[a.Label] = []int{page.IndexOrAppend(&models, model), last[!s.baseline(&a)], last[a.Label == proposed]}
-	}
-	slices.SortStableFunc(s.Arms, func(a, b Arm) int { return slices.Compare(rank[a.Label], rank[b.Label]) })
-}
-
-// proposed returns the second arm of the first comparison if all its pairs have the same one, "" otherwise.
-func (s *Study) proposed() string {
-	if len(s.Compare) == 0 || len(s.Compare[0].Pairs) == 0 {
-		return ""
-	}
-	pairs := s.Compare[0].Pairs
-	if slices.ContainsFunc(pairs, func(p []string) bool { return p[1] != pairs[0][1] }) {
-		return ""
-	}
-	return pairs[0][1]
-}
-
 // looks returns the look of each arm. A hue belongs to one initialisation; the methods of an initialisation have
-// different shades and markers, and a method has the same marker everywhere. Combinations repeat when all are used.
+// different shades and markers, and a method has the same marker everywhere. An initialisation with more arms than its
+// hue has combinations continues with the next hue. Combinations repeat when all are used.
 func (s *Study) looks() []page.Look {
 	var families, methods []string
 	grey := 0
@@ -81,15 +20,18 @@ func (s *Study) looks() []page.Look {
 			one.Colour, one.Marker = page.Baselines*page.Shades+grey%page.Shades, grey%len(page.Markers)
 			grey++
 		} else {
-			model, initialisation, method := a.parts()
-			family := page.IndexOrAppend(&families, model+"/"+initialisation) % page.Baselines
-			one.Marker = page.IndexOrAppend(&methods, method) % len(page.Markers)
+			family := page.IndexOrAppend(&families, a.initial()) % page.Baselines
+			one.Marker = page.IndexOrAppend(&methods, a.Method) % len(page.Markers)
 			one.Colour = family*page.Shades + one.Marker%page.Shades
 		}
-		for n := 0; used[one] && n < page.Shades*len(page.Markers); n++ {
+		combinations := page.Shades * len(page.Markers) // of a hue
+		for n := 1; used[one] && n <= combinations*page.Baselines; n++ {
 			one.Marker = (one.Marker + 1) % len(page.Markers)
-			if n%len(page.Markers) == len(page.Markers)-1 {
+			if n%len(page.Markers) == 0 {
 				one.Colour = one.Colour/page.Shades*page.Shades + (one.Colour+1)%page.Shades
+			}
+			if n%combinations == 0 && one.Colour < page.Baselines*page.Shades {
+				one.Colour = (one.Colour + page.Shades) % (page.Baselines * page.Shades)
 			}
 		}
 		used[one] = true

@@ -8,13 +8,19 @@ import (
 	"rcgrpo/reports/page"
 )
 
-// labelled returns a study of arms without runs.
+// labelled returns a study of arms without runs, with the designs that their labels "INIT + METHOD" name.
 func labelled(labels ...string) *Study {
 	s := &Study{}
 	for _, label := range labels {
-		s.Arms = append(s.Arms, Arm{Label: label})
+		s.Arms = append(s.Arms, Arm{Label: label, Design: designNamed(label)})
 	}
 	return s
+}
+
+// designNamed returns the design that a label "INIT + METHOD" names.
+func designNamed(label string) (d Design) {
+	d.Init, d.Method, _ = strings.Cut(label, " + ")
+	return d
 }
 
 func TestAHueBelongsToOneInitialisation(t *testing.T) {
@@ -23,7 +29,7 @@ func TestAHueBelongsToOneInitialisation(t *testing.T) {
 	looks := s.looks()
 	hue, marker := map[int]string{}, map[string]int{}
 	for i := range s.Arms {
-		model, initialisation, method := s.Arms[i].parts()
+		initialisation, method := s.Arms[i].Init, s.Arms[i].Method
 		if s.baseline(&s.Arms[i]) {
 			initialisation = "baselines"
 		} else if known, ok := marker[method]; ok && known != looks[i].Marker {
@@ -31,10 +37,10 @@ func TestAHueBelongsToOneInitialisation(t *testing.T) {
 		}
 		marker[method] = looks[i].Marker
 		family := looks[i].Colour / page.Shades
-		if owner, ok := hue[family]; ok && owner != model+initialisation {
+		if owner, ok := hue[family]; ok && owner != initialisation {
 			t.Errorf("%s has the hue of %s", s.Arms[i].Label, owner)
 		}
-		hue[family] = model + initialisation
+		hue[family] = initialisation
 		if slices.Contains(looks[:i], looks[i]) {
 			t.Errorf("%s looks like another arm: %+v", s.Arms[i].Label, looks[i])
 		}

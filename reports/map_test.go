@@ -29,7 +29,7 @@ func mapStudy() *Study {
 			run.Curve = append(run.Curve, rl.Metric{Update: u + 1, Values: map[string]float64{"token_gap": gap + late,
 				"zero_variance": zero + 0.01*float64(u%2) + late}})
 		}
-		return Arm{label, []SeedRun{run}}
+		return Arm{Label: label, Runs: []SeedRun{run}}
 	}
 	return &Study{Windows: Windows{Early: 10, Late: 10},
 		Arms: []Arm{arm("GRPO, a/b", "11000000", 7, 0.495), arm("RC-GRPO, a/b", "11111111", 0.1, 7),

@@ -69,7 +69,7 @@ func hostile(text string) *Study {
 	s.Mixtures[0].Expert, s.Mixtures[0].Failed = &x, &x
 	s.References = []Reference{{Name: text, URL: text, Of: map[string]int{overall: 16},
 		Counts: map[string]map[string]int{text + "a": {overall: 1}, text + "b": {overall: 2}},
-		Others: map[string]map[string]int{text: {overall: 3}}}}
+		Others: map[string]map[string]map[string]int{text: {text: {overall: 3}}}}}
 	made := &artifact.Manifest{Kind: "endpoint", Outputs: map[string]artifact.Output{text: {Type: "endpoint",
 		Files: []artifact.FileInfo{{Name: endpointFile}}}}}
 	described, _ := json.Marshal(card{API: text, Model: text, Revision: text, Date: text}) // cannot fail
@@ -183,7 +183,7 @@ func TestTerminalTablesKeepWithinTheirWidth(t *testing.T) {
 }
 
 func TestFigureDataHoldsEveryRunAndEveryUpdate(t *testing.T) {
-	s := &Study{Arms: []Arm{{"a", []SeedRun{logging(1, "reward", 0.5, 0.25), logging(2, "reward", 1, 0, 0.125)}}}}
+	s := &Study{Arms: []Arm{{Label: "a", Runs: []SeedRun{logging(1, "reward", 0.5, 0.25), logging(2, "reward", 1, 0, 0.125)}}}}
 	want := [][]string{{"update", "a, seed 1", "a, seed 2"}, {"1", "0.5", "1"}, {"2", "0.25", "0"}, {"3", "", "0.125"}}
 	equal(t, "data", curveFigures[0].figure(s).CSV(), want)
 }

@@ -25,8 +25,8 @@ type Reference struct {
 	Of map[string]int `json:"of" hcl:"of" unit:"tasks"`
 	// passed tasks of arms of the page: by label, then overall and by category
 	Counts map[string]map[string]int `json:"counts" hcl:"counts,optional"`
-	// passed tasks of methods that the page does not evaluate; a GROUP/ before the name names their group
-	Others map[string]map[string]int `json:"others,omitempty" hcl:"others,optional"`
+	// passed tasks of methods that the page does not evaluate: by group, such as their model, then by name
+	Others map[string]map[string]map[string]int `json:"others,omitempty" hcl:"others,optional"`
 
 	At map[string]hcl.Range `json:"-" hcl:",ranges"`
 }
@@ -56,16 +56,17 @@ func (r *Reference) faults() (all hcl.Diagnostics) {
 		bad(r.At["counts"], "Empty reference", "A reference needs passed tasks of at least one arm: counts = { \"ARM\" = { "+
 			"%s = N } }.", overall)
 	}
-	for _, rows := range []struct {
-		setting string
-		at      hcl.Range
-		counts  map[string]map[string]int
-	}{{"counts", r.At["counts"], r.Counts}, {"others", r.At["others"], r.Others}} {
-		for _, arm := range sortedKeys(rows.counts) {
-			for _, detail := range r.rowFaults(rows.counts[arm]) {
-				bad(rows.at, "Impossible counts", "%s.%q: %s", rows.setting, arm, detail)
+	check := func(setting string, counts map[string]map[string]int) {
+		name, _, _ := strings.Cut(setting, ".")
+		for _, arm := range sortedKeys(counts) {
+			for _, detail := range r.rowFaults(counts[arm]) {
+				bad(r.At[name], "Impossible counts", "%s.%q: %s", setting, arm, detail)
 			}
 		}
+	}
+	check("counts", r.Counts)
+	for _, group := range sortedKeys(r.Others) {
+		check(fmt.Sprintf("others.%q", group), r.Others[group])
 	}
 	return all
 }
@@ -74,14 +75,6 @@ func (r *Reference) faults() (all hcl.Diagnostics) {
 func (r *Reference) categories() []string {
 	rest := slices.DeleteFunc(sortedKeys(r.Of), func(c string) bool { return c == overall })
 	return append([]string{overall}, rest...)
-}
-
-// row returns the counts of an arm or method, nil if the reference has none.
-func (r *Reference) row(arm string) map[string]int {
-	if counts, ok := r.Counts[arm]; ok {
-		return counts
-	}
-	return r.Others[arm]
 }
 
 // rowFaults returns the errors in the counts of one arm.
@@ -121,10 +114,12 @@ func (r *Reference) armFaults(arms []string) (all hcl.Diagnostics) {
 				cmp.Or(lang.NearHint(arm, arms), "."), strings.Join(arms, ", ")))
 		}
 	}
-	for _, arm := range sortedKeys(r.Others) {
-		if slices.Contains(arms, arm) {
-			all = append(all, mistake(r.At["others"], "Arm of this page", "This page evaluates %q, so its counts belong "+
-				"into counts.", arm))
+	for _, group := range sortedKeys(r.Others) {
+		for _, name := range sortedKeys(r.Others[group]) {
+			if arm := strings.TrimPrefix(group+"/"+name, "/"); slices.Contains(arms, arm) {
+				all = append(all, mistake(r.At["others"], "Arm of this page", "This page evaluates %q, so its counts belong "+
+					"into counts.", arm))
+			}
 		}
 	}
 	return all
@@ -201,24 +196,20 @@ func (s *Study) referenceParts() []page.Part {
 			Title:   r.Name + ": success by category, there and here",
 			Columns: slices.Insert(slices.Clone(all.Columns), 1, page.Columns("<Category")...),
 			Notes:   slices.Clone(referenceNotes[:1])}
-		for _, label := range s.referenceRows(&r) {
-			name := page.Text("%s", label)
+		for _, row := range s.referenceRows(&r) {
+			add := func(t *page.Table, p *Published, category string, names ...page.Cell) {
+				t.Rows = append(t.Rows, page.Row{Arm: s.armIndex(row.arm), Group: row.group,
+					Cells: append(append([]page.Cell{page.Text("%s", row.name)}, names...),
+						s.besideReference(p, row.arm, set, category)...)})
+			}
 			for _, category := range r.categories() {
-				p := r.published(r.row(label), category)
+				p := r.published(row.counts, category)
 				switch {
 				case p == nil:
 				case category == overall:
-					all.Add(s.armIndex(label), append([]page.Cell{name}, s.besideReference(p, label, set, "")...)...)
+					add(all, p, "")
 				default:
-					parted.Add(s.armIndex(label), append([]page.Cell{name, page.Text("%s", category)},
-						s.besideReference(p, label, set, category)...)...)
-				}
-			}
-		}
-		for _, t := range []*page.Table{all, parted} {
-			for i := range t.Rows {
-				if row := &t.Rows[i]; row.Arm == page.NoArm {
-					row.Group = groupOf(row.Cells[0].Text)
+					add(parted, p, category, page.Text("%s", category))
 				}
 			}
 		}
@@ -237,34 +228,46 @@ var referenceNotes = []string{
 		"its p-value is too small with several seeds. It is not adjusted and decides nothing on this page.",
 }
 
-// referenceRows returns the arms and methods of a reference by group, the part of the label before "/": groups without
-// an arm of the page first, then those of the page in its order.
-func (s *Study) referenceRows(r *Reference) []string {
-	labels := s.labels()
-	rows := append(sortedKeys(r.Counts), sortedKeys(r.Others)...)
-	sortByLabel(rows, labels, func(label string) string { return label })
+// referenceRow is an arm of the page, or a method that only the reference has.
+type referenceRow struct {
+	name   string
+	arm    string // label; "" for a method of the reference
+	group  string // of such a method
+	counts map[string]int
+}
+
+// referenceRows returns the rows of a reference by group: groups without an arm of the page first, then the arms of
+// the page in its order, below the methods of the same group.
+func (s *Study) referenceRows(r *Reference) (rows []referenceRow) {
+	groups := sortedKeys(r.Others)
 	firstOf := func(group string) int {
-		return slices.IndexFunc(labels, func(label string) bool { return groupOf(label) == group })
+		return slices.IndexFunc(s.Arms, func(a Arm) bool { return a.Model == group })
 	}
-	slices.SortStableFunc(rows, func(a, b string) int {
-		x, y := groupOf(a), groupOf(b)
-		return cmp.Or(firstOf(x)-firstOf(y), strings.Compare(x, y))
-	})
+	slices.SortStableFunc(groups, func(a, b string) int { return firstOf(a) - firstOf(b) })
+	others := func(group string) {
+		for _, name := range sortedKeys(r.Others[group]) {
+			rows = append(rows, referenceRow{name: name, group: group, counts: r.Others[group][name]})
+		}
+	}
+	for _, group := range groups {
+		if firstOf(group) < 0 {
+			others(group)
+		}
+	}
+	for i, a := range s.Arms {
+		if firstOf(a.Model) == i {
+			others(a.Model)
+		}
+		if counts, ok := r.Counts[a.Label]; ok {
+			rows = append(rows, referenceRow{name: a.Label, arm: a.Label, counts: counts})
+		}
+	}
+	for _, label := range sortedKeys(r.Counts) {
+		if s.arm(label) == nil { // its stage failed
+			rows = append(rows, referenceRow{name: label, arm: label, counts: r.Counts[label]})
+		}
+	}
 	return rows
-}
-
-// groupOf returns the part of a label before "/", "" without one.
-func groupOf(label string) string {
-	group, _ := cutGroup(label)
-	return group
-}
-
-// cutGroup splits "GROUP/NAME"; the group is "" without one.
-func cutGroup(label string) (group, name string) {
-	if before, after, ok := strings.Cut(label, "/"); ok {
-		return before, after
-	}
-	return "", label
 }
 
 // besideReference returns the published share, that of the page, and how they compare.

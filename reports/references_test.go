@@ -19,7 +19,7 @@ func TestMistakesOfAReferenceNameTheirPlaceAndAWayOut(t *testing.T) {
 	for name, tc := range map[string]struct{ block, want string }{
 		"an arm that the page lacks": {right + `; counts = { "Non" = { overall = 1 } }`,
 			`Unknown arm: No evaluation in scores is called "Non"; did you mean None?`},
-		"an other arm that it has": {right + `; others = { "None" = { overall = 1 } }`, "Arm of this page: "},
+		"an other arm that it has": {right + `; others = { "" = { "None" = { overall = 1 } } }`, "Arm of this page: "},
 		"a category that does not exist": {`of = { overall = 4, bass = 2 }; counts = { "None" = { overall = 1 } }`,
 			"Unknown category: No category is called \"bass\"; did you mean base?"},
 		"a category without tasks": {right + `; counts = { "None" = { overall = 1, miss_func = 1 } }`,
@@ -84,15 +84,16 @@ func TestAReferenceGivesSharesAndEffectsOfTheFirstTaskSet(t *testing.T) {
 // The arms pass 2 and 6 of 8 tasks, in four families of two. Fisher's p-values come from a sum of exact binomial
 // fractions in Python: 0.0093 for 59 of 80 against 2 of 8, 0.6080 for 68 of 80 against 6 of 8.
 func TestAReferenceStandsBesideThePageAndIsNoArm(t *testing.T) {
-	s := &Study{Arms: []Arm{{Label: "qwen/GRPO", Runs: []SeedRun{scored(1, "11000000")}},
-		{Label: "qwen/RC", Runs: []SeedRun{scored(1, "11110101")}}},
+	s := &Study{Arms: []Arm{{Label: "qwen/GRPO", Design: Design{Model: "qwen"}, Runs: []SeedRun{scored(1, "11000000")}},
+		{Label: "qwen/RC", Design: Design{Model: "qwen"}, Runs: []SeedRun{scored(1, "11110101")}}},
 		Compare: []Comparison{{Label: "conditioning", Pairs: [][]string{{"qwen/GRPO", "qwen/RC"}}}},
 		References: []Reference{{Name: "The paper", URL: "x.org", Of: map[string]int{"overall": 80, "base": 18},
 			Counts: map[string]map[string]int{"qwen/GRPO": {"overall": 59}, "qwen/RC": {"overall": 68, "base": 14}},
-			Others: map[string]map[string]int{"qwen/Base": {"overall": 9}, "API models/Opus-4.5": {"overall": 49}}}}}
+			Others: map[string]map[string]map[string]int{"qwen": {"Base": {"overall": 9}},
+				"API models": {"Opus-4.5": {"overall": 49}}}}}}
 	tables := s.referenceParts()
-	equalRows(t, tables[0].Table, "API models/Opus-4.5 | 61.3 % | – | – | –", "qwen/GRPO | 73.8 % | 25.0 % | yes | 0.009",
-		"qwen/RC | 85.0 % | 75.0 % | yes | 0.608", "qwen/Base | 11.2 % | – | – | –")
+	equalRows(t, tables[0].Table, "Opus-4.5 | 61.3 % | – | – | –", "Base | 11.2 % | – | – | –", "qwen/GRPO | 73.8 % | 25.0 % | yes | 0.009",
+		"qwen/RC | 85.0 % | 75.0 % | yes | 0.608")
 	equalRows(t, tables[1].Table, "qwen/RC | base | 77.8 % | 75.0 % | yes | 1")
 	equalRows(t, s.ablationTables()[0].Table,
 		"qwen/GRPO → qwen/RC | 73.8 % | 85.0 % | +11.2 | 25.0 % | 75.0 % | +50.0 | no")
@@ -166,7 +167,10 @@ func TestTheMainTableHasGroupsOfModelsAndAPIModelsFirst(t *testing.T) {
 			run.Curve = []rl.Metric{{Update: 1, Values: map[string]float64{"reward": 1}}}
 		}
 		run.Policy = label
-		s.Arms = append(s.Arms, Arm{Label: label, Runs: []SeedRun{run}})
+		model, name, _ := strings.Cut(label, "/")
+		design := designNamed(name)
+		design.Model = model
+		s.Arms = append(s.Arms, Arm{Label: label, Design: design, Runs: []SeedRun{run}})
 	}
 	s.groupArms()
 	var got []string

@@ -53,7 +53,7 @@ func TestForecastIsComparedWithTheFirstUpdate(t *testing.T) {
 			"forecast_all_wrong": 0.1, "all_right": measured - 0.2, "all_wrong": 0.2}},
 			{Update: 2, Values: map[string]float64{"zero_variance": 1}}}
 	}
-	s := &Study{Arms: []Arm{{"x", []SeedRun{{Seed: seedOf(1), Curve: curve(0.5, 0.4, 0.6, 0.55), CurveFrom: "a"},
+	s := &Study{Arms: []Arm{{Label: "x", Runs: []SeedRun{{Seed: seedOf(1), Curve: curve(0.5, 0.4, 0.6, 0.55), CurveFrom: "a"},
 		{Seed: seedOf(2), Curve: curve(0.5, 0.4, 0.6, 0.75), CurveFrom: "b"}}}, {Label: "none"}}}
 	table := s.forecastTable()
 	equalRows(t, table, "x | 50.0 % | 40.0 % | 10.0 % | 65.0 % | 45.0 % | 20.0 % | 1 of 2",
@@ -77,7 +77,7 @@ func TestForecastIsComparedWithTheFirstUpdate(t *testing.T) {
 // Malformed replies are a share of replies, per reward token and decoding, beside the share of successes.
 func TestMalformedRepliesStandBesideSuccess(t *testing.T) {
 	run := scored(1, "0100")
-	s := &Study{Arms: []Arm{{"A", []SeedRun{run}}}}
+	s := &Study{Arms: []Arm{{Label: "A", Runs: []SeedRun{run}}}}
 	if table := s.repliesTable(""); !table.Omitted {
 		t.Error("scores without a count of replies have a table of them")
 	}
@@ -162,7 +162,7 @@ func TestForecastEfficiencyIsShownBesideTheMeasuredGain(t *testing.T) {
 // The official checker compares turns; the verdict of an episode whose requests are merged is no failure but missing.
 func TestOfficialVerdictsOfMergedPromptsAreADash(t *testing.T) {
 	for prompt, want := range map[string]string{bfcl.PromptMerged: "–", bfcl.PromptTurns: "50.0"} {
-		s := &Study{Arms: []Arm{{"A", []SeedRun{scored(1, "0101"), scored(2, "0101")}}}}
+		s := &Study{Arms: []Arm{{Label: "A", Runs: []SeedRun{scored(1, "0101"), scored(2, "0101")}}}}
 		for _, run := range s.Arms[0].Runs {
 			for i := range run.Scores {
 				run.Scores[i].Prompt = prompt

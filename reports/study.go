@@ -43,7 +43,8 @@ type Study struct {
 // Arm holds the runs of one label.
 type Arm struct {
 	Label string
-	Runs  []SeedRun // sorted by seed
+	Design
+	Runs []SeedRun // sorted by seed
 }
 
 // SeedRun is one seed of an arm.

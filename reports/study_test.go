@@ -114,7 +114,7 @@ func TestPoliciesAreCountedByDigestAndNotBySeed(t *testing.T) {
 		once[i], thrice[i] = renumbered(once[i], 100*i), renumbered(thrice[i], 100*i)
 	}
 	s := &Study{
-		Arms:    []Arm{{"thrice", thrice}, {"once", once}},
+		Arms:    []Arm{{Label: "thrice", Runs: thrice}, {Label: "once", Runs: once}},
 		Compare: []Comparison{{Label: "x", Pairs: [][]string{{"thrice", "once"}}}},
 	}
 	table := s.mainTable("")
@@ -156,7 +156,7 @@ func TestPoliciesAreCountedByDigestAndNotBySeed(t *testing.T) {
 }
 
 func TestGreedyEpisodesOfOnePolicyAndTaskCountOnce(t *testing.T) {
-	s := &Study{Arms: []Arm{{"once", trainedOnce("d", "1100", "1100", "1100")}}}
+	s := &Study{Arms: []Arm{{Label: "once", Runs: trainedOnce("d", "1100", "1100", "1100")}}}
 	if got := s.mainTable("").Rows[0].Cells[1]; got.Count != 2 || got.Of != 4 {
 		t.Errorf("one policy on the same tasks with three seeds: got %d/%d, want 2/4", got.Count, got.Of)
 	}
@@ -223,7 +223,7 @@ func TestDifferentTasksAreComparedUnpaired(t *testing.T) {
 	for i := range a.Scores {
 		a.Scores[i].Family, b.Scores[i].Family = fmt.Sprint(i), fmt.Sprint(1000+i)
 	}
-	s := &Study{Arms: []Arm{{"a", []SeedRun{a}}, {"b", []SeedRun{b}}},
+	s := &Study{Arms: []Arm{{Label: "a", Runs: []SeedRun{a}}, {Label: "b", Runs: []SeedRun{b}}},
 		Compare: []Comparison{{Label: "split", Pairs: [][]string{{"a", "b"}}}}}
 	err := s.check()
 	if err == nil {
@@ -258,7 +258,7 @@ func TestDifferentTasksAreComparedUnpaired(t *testing.T) {
 func TestLosingATenthOfTheTasksIsNoError(t *testing.T) {
 	ten := strings.Repeat("1", 10)
 	for n, ok := range map[int]bool{10: true, 9: true, 8: false} {
-		s := &Study{Arms: []Arm{{"a", []SeedRun{scored(1, ten)}}, {"b", []SeedRun{scored(1, ten[:n])}}},
+		s := &Study{Arms: []Arm{{Label: "a", Runs: []SeedRun{scored(1, ten)}}, {Label: "b", Runs: []SeedRun{scored(1, ten[:n])}}},
 			Compare: []Comparison{{Label: "x", Pairs: [][]string{{"b", "a"}}}}}
 		if err := s.check(); (err == nil) != ok {
 			t.Errorf("%d of 10 tasks have a partner: got %v, want an error: %v", n, err, !ok)
@@ -271,7 +271,7 @@ func TestTokensOnDifferentTasksAreAnError(t *testing.T) {
 	for i := range run.Scores {
 		run.Scores[i].Token = []string{rl.TokenHigh, rl.TokenLow}[i]
 	}
-	s := &Study{Arms: []Arm{{"a", []SeedRun{run}}}}
+	s := &Study{Arms: []Arm{{Label: "a", Runs: []SeedRun{run}}}}
 	must.Match(t, s.check(), "under the other token")
 }
 
@@ -292,7 +292,7 @@ func TestThreePoliciesPerSideAreComparedByWelchWhereTasksDiffer(t *testing.T) {
 func TestAllTestsOfASetAreAdjustedTogether(t *testing.T) {
 	none, nine, three := strings.Repeat("0", 40), strings.Repeat("10", 9)+strings.Repeat("0", 22),
 		strings.Repeat("10", 3)+strings.Repeat("0", 34)
-	arm := func(label, passes string) Arm { return Arm{label, []SeedRun{scored(1, passes)}} }
+	arm := func(label, passes string) Arm { return Arm{Label: label, Runs: []SeedRun{scored(1, passes)}} }
 	s := &Study{Arms: []Arm{arm("a", none), arm("b", nine), arm("c", three), arm("d", none)}, Compare: []Comparison{
 		{Label: "one", Pairs: [][]string{{"a", "b"}, {"a", "c"}}},
 		{Label: "two", Pairs: [][]string{{"a", "b"}, {"a", "d"}}},
@@ -342,7 +342,7 @@ func TestTheAnswerNamesEveryExpectation(t *testing.T) {
 			runs[i].Scores, runs[i].ScoresFrom = from.Scores, from.ScoresFrom
 		}
 	}
-	s := &Study{Windows: Windows{Early: 1, Late: 2}, Arms: []Arm{{"SFT + GRPO", plain}, {"RCTP-FT + RC-GRPO", token}},
+	s := &Study{Windows: Windows{Early: 1, Late: 2}, Arms: []Arm{{Label: "SFT + GRPO", Runs: plain}, {Label: "RCTP-FT + RC-GRPO", Runs: token}},
 		Compare: []Comparison{
 			{Label: "the method", Pairs: [][]string{{"SFT + GRPO", "RCTP-FT + RC-GRPO"}}, Expect: "higher"},
 			{Label: "other", Pairs: [][]string{{"RCTP-FT + RC-GRPO", "SFT + GRPO"}}},
@@ -394,7 +394,7 @@ func TestUndecidedResultsNameTheExcludedEffects(t *testing.T) {
 func TestTrainingsOfDifferentLengthsAreComparedAtTheSameUpdates(t *testing.T) {
 	long, short := logging(1, "reward", 0.1, 0.2, 0.3, 0.4, 0.5, 0.6), logging(2, "reward", 0.7, 0.8, 0.9)
 	short.Seed = long.Seed
-	s := &Study{Windows: Windows{Early: 1, Late: 1}, Arms: []Arm{{"long", []SeedRun{long}}, {"short", []SeedRun{short}}}}
+	s := &Study{Windows: Windows{Early: 1, Late: 1}, Arms: []Arm{{Label: "long", Runs: []SeedRun{long}}, {Label: "short", Runs: []SeedRun{short}}}}
 	var got []string
 	for _, row := range s.lateTable().Rows {
 		got = append(got, row.Cells[0].Text+" "+row.Cells[1].Text+" "+row.Cells[2].Text)
@@ -425,7 +425,7 @@ func TestProposition2IsDrawnWithoutTheNoiseOfTheGap(t *testing.T) {
 	run := SeedRun{Seed: seedOf(1), CurveFrom: "x", Curve: []rl.Metric{{Update: 1,
 		Values: map[string]float64{"sigma2": 0.1, "token_gap": 0.3, "token_gap_se": 0.1, "prop2_bound": 0.018,
 			"prop2_excess": 0.084}}}}
-	s := &Study{Arms: []Arm{{"a", []SeedRun{run}}}}
+	s := &Study{Arms: []Arm{{Label: "a", Runs: []SeedRun{run}}}}
 	at := slices.IndexFunc(curveFigures, func(f curveFigure) bool { return f.id == "variance" })
 	data := curveFigures[at].figure(s).CSV()
 	if len(data) != 2 || data[1][1] != "0.1" || data[1][2] != "0.016" {
@@ -449,7 +449,7 @@ func TestAGapOfZeroHasAnInterval(t *testing.T) {
 		run.ScoresFrom[0].N = 80
 		runs = append(runs, run)
 	}
-	s := &Study{Arms: []Arm{{"a", runs}}}
+	s := &Study{Arms: []Arm{{Label: "a", Runs: runs}}}
 	cell := s.gapTable("").Rows[0].Cells[4]
 	if got := strings.ReplaceAll(cell.Text, "\u00a0", " "); got != "−16.8 … +16.8" || cell.Detail != "over task families" {
 		t.Errorf("got %q %q, want −16.8 … +16.8 over task families", got, cell.Detail)
@@ -467,9 +467,9 @@ func TestSampledSuccessIsCompared(t *testing.T) {
 	}
 	before, after := strings.Repeat("1000", 10), strings.Repeat("1101", 10)
 	s := &Study{
-		Arms: []Arm{{"RCTP-FT", []SeedRun{sampledRun(1, before), sampledRun(2, before),
-			sampledRun(3, "0"+before[1:])}}, {"RCTP-FT + GRPO",
-			[]SeedRun{sampledRun(1, after), sampledRun(2, after), sampledRun(3, after)}}},
+		Arms: []Arm{{Label: "RCTP-FT", Runs: []SeedRun{sampledRun(1, before), sampledRun(2, before),
+			sampledRun(3, "0"+before[1:])}}, {Label: "RCTP-FT + GRPO",
+			Runs: []SeedRun{sampledRun(1, after), sampledRun(2, after), sampledRun(3, after)}}},
 		Compare: []Comparison{{Label: "RL", Pairs: [][]string{{"RCTP-FT", "RCTP-FT + GRPO"}}, Outcome: OutcomeSampled}},
 	}
 	c := s.decided("")[0]
@@ -489,7 +489,7 @@ func TestBestIsMarkedOnlyWhenEveryTestSupportsIt(t *testing.T) {
 	study := func(texts ...string) *Study {
 		s := &Study{}
 		for i, passes := range texts {
-			s.Arms = append(s.Arms, Arm{fmt.Sprint("arm ", i), []SeedRun{scored(1, passes)}})
+			s.Arms = append(s.Arms, Arm{Label: fmt.Sprint("arm ", i), Runs: []SeedRun{scored(1, passes)}})
 		}
 		return s
 	}
@@ -520,8 +520,8 @@ func TestBestIsMarkedOnlyWhenEveryTestSupportsIt(t *testing.T) {
 // four.
 func TestTheBestMarkIsAdjustedForAllTestsOfTheSet(t *testing.T) {
 	none, seven := strings.Repeat("0", 40), strings.Repeat("10", 7)+strings.Repeat("0", 26)
-	s := &Study{Arms: []Arm{{"a", []SeedRun{scored(1, none)}}, {"b", []SeedRun{scored(1, none)}},
-		{"c", []SeedRun{scored(1, seven)}}}}
+	s := &Study{Arms: []Arm{{Label: "a", Runs: []SeedRun{scored(1, none)}}, {Label: "b", Runs: []SeedRun{scored(1, none)}},
+		{Label: "c", Runs: []SeedRun{scored(1, seven)}}}}
 	for _, tc := range []struct {
 		compare []Comparison
 		want    page.Mark
@@ -562,7 +562,7 @@ func TestWindowsAndCorrelationsOfLoggedSeries(t *testing.T) {
 			run.Curve = append(run.Curve, rl.Metric{Update: i + 1,
 				Values: map[string]float64{"entropy": r.Inputs.Entropy[i], "reward": r.Inputs.Reward[i], "kl": r.Inputs.KL[i]}})
 		}
-		s := &Study{Arms: []Arm{{"x", []SeedRun{run}}}, Windows: PaperWindows}
+		s := &Study{Arms: []Arm{{Label: "x", Runs: []SeedRun{run}}}, Windows: PaperWindows}
 		row := s.entropyTable().Rows[0].Cells
 		close12(t, r.ID+", early entropy", *row[2].Value, r.Out.Windows["early_1_70"]["entropy"])
 		close12(t, r.ID+", late entropy", *row[3].Value, r.Out.Windows["last_70"]["entropy"])
@@ -580,8 +580,8 @@ func TestWindowsAndCorrelationsOfLoggedSeries(t *testing.T) {
 // Three seeds of different sizes: 3 of 4, 1 of 2 and 4 of 4 tasks pass, so 8 of 10 pooled, and 75 % in the mean. The
 // first family passes 5 of 6, the second 3 of 4.
 func TestMainTablePoolsByFamilyAndShowsTheMeanOverSeedsBesideIt(t *testing.T) {
-	s := &Study{Arms: []Arm{{"a", []SeedRun{scored(1, "1110"), scored(2, "10"), scored(3, "1111")}},
-		{"b", []SeedRun{scored(1, "0000"), scored(2, "1000")}}}}
+	s := &Study{Arms: []Arm{{Label: "a", Runs: []SeedRun{scored(1, "1110"), scored(2, "10"), scored(3, "1111")}},
+		{Label: "b", Runs: []SeedRun{scored(1, "0000"), scored(2, "1000")}}}}
 	table := s.mainTable("")
 	equal(t, "columns", heads(table), []string{"Arm", "Overall", "Mean over seeds", "Official verdict"})
 	overall, mean := table.Rows[0].Cells[1], table.Rows[0].Cells[2]
@@ -696,7 +696,7 @@ func TestFalseWinsAreRare(t *testing.T) {
 func TestMainTableOfOwnTasks(t *testing.T) {
 	run := scored(1, "1110")
 	run.Scores[3].Reward = 0.5
-	s := &Study{Arms: []Arm{{"a", []SeedRun{run}}},
+	s := &Study{Arms: []Arm{{Label: "a", Runs: []SeedRun{run}}},
 		Records: []Record{{Kind: "tasks", Settings: map[string]string{"source": `"command"`}}}}
 	notes := strings.Join(s.mainTable("").Notes, "\n")
 	if !strings.Contains(notes, "Success on your own tasks is a reward of 1.") ||

@@ -43,7 +43,7 @@ func synthetic(seeds, tasks, updates int) *Study {
 		{"Base", .45, 0, false, false},
 	}
 	for i, a := range arms {
-		arm := Arm{Label: a.label}
+		arm := Arm{Label: a.label, Design: designNamed(a.label)}
 		for n := range seeds {
 			seed := int64(n + 1)
 			run := SeedRun{Seed: &seed}

@@ -99,13 +99,19 @@ func (r *replaying) read(c *command, args []string) error {
 func (r *replaying) readSettings(x *lang.Experiment, address string) {
 	nodes, _ := x.Find(address) // the stage may no longer be in the experiment
 	for _, n := range nodes {
+		term := "" // the reward term whose settings come next
 		for _, s := range n.Settings {
-			block, _, _ := strings.Cut(s.Name, ".")
-			if slices.Contains(objective.ProfileSettings, block) && r.trained.Set(s.Name, s.Value) == nil {
-				r.known = true
-			}
-			if s.Name == "tokens.baseline" { // of rc-grpo, which has the tokens
+			block, setting, _ := strings.Cut(s.Name, ".")
+			inTerm := strings.HasPrefix(block, "reward_term[")
+			switch {
+			case inTerm && setting == "name":
+				term, _ = strconv.Unquote(s.Value)
+			case inTerm:
+				_ = r.trained.Set("reward_term."+term, s.Value) // the stage has checked both
+			case s.Name == "tokens.baseline": // of rc-grpo, which has the tokens
 				r.trained.Advantage.Baseline, _ = strconv.Unquote(s.Value)
+			case slices.Contains(objective.ProfileSettings, block) && r.trained.Set(s.Name, s.Value) == nil:
+				r.known = true
 			}
 		}
 	}
@@ -152,6 +158,7 @@ func (r *replaying) columns(profiles, set []string, group int) (all []column, er
 	}
 	for _, name := range profiles {
 		o, err := objective.ProfileNamed(name)
+		o.RewardTerms = r.trained.RewardTerms                  // a profile has none of its own
 		if err == nil && (name != first || len(changes) > 0) { // the first column may be the paper's already
 			err = add(name, rollouts, o)
 		}

@@ -67,9 +67,12 @@ type Published struct {
 	Name string // of the copy, below the experiment's folder
 }
 
-// Labeled is a stage with a label for people. The label is in no key of the stage, but in those of the kinds that read
-// all seeds, because they show it.
-type Labeled interface{ Label() string }
+// Labeled is a stage with labels for people. They are in no key of the stage, but in those of the kinds that read all
+// seeds, because they show them.
+type Labeled interface{ Labels() Labels }
+
+// Labels name an arm on pages. An empty field follows from the graph of the stages.
+type Labels struct{ Arm, Model, Init, Method string }
 
 // Size is an estimated number of rows, and of the tokens in all of them.
 type Size struct{ Rows, Tokens float64 }

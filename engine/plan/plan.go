@@ -518,8 +518,8 @@ func Key(n *lang.Node, digest func(from *lang.Node, port string) (string, bool))
 			ok = false
 		case n.Kind.AcrossSeeds:
 			shown := []string{d, in.From.Address, in.Ref.Port}
-			if l, ok := in.From.Stage.(lang.Labeled); ok && l.Label() != "" {
-				shown = append(shown, l.Label())
+			if l, ok := in.From.Stage.(lang.Labeled); ok && l.Labels() != (lang.Labels{}) {
+				shown = append(shown, lang.JSONText(l.Labels()))
 			}
 			parts[inputPart(in.Setting)] = lang.JSONText(shown)
 		default:

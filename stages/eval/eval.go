@@ -48,8 +48,10 @@ func Kind() *lang.Kind {
 	}
 }
 
-// Label returns the label of the arm on pages; "" for the for_each key.
-func (s *settings) Label() string { return s.ArmLabel }
+// Labels returns the labels of the arm on pages.
+func (s *settings) Labels() lang.Labels {
+	return lang.Labels{Arm: s.ArmLabel, Model: s.Model, Init: s.Init, Method: s.Method}
+}
 
 type settings struct {
 	// policy to evaluate
@@ -77,6 +79,12 @@ type settings struct {
 	Calls *provider.Calls `hcl:"calls,block" key:"-"`
 	// label of the arm on pages; the for_each key unless set
 	ArmLabel string `hcl:"label,optional" key:"-"`
+	// model of the arm on pages; unless set, the key of its module, or "API models"
+	Model string `hcl:"model,optional" key:"-"`
+	// initialisation of the arm on pages; unless set, the kind of the last fine-tuning of its policy: "RCTP-FT"
+	Init string `hcl:"init,optional" key:"-"`
+	// method of the arm on pages; unless set, the kind of the last training of its policy by RL: "RC-GRPO"
+	Method string `hcl:"method,optional" key:"-"`
 
 	blocks.Arithmetic
 

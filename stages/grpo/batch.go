@@ -21,7 +21,7 @@ type updateBatch struct {
 	owner        []int            // [R] index of the row's trajectory
 	first        []int            // [R] index of its first action token in the flat lists
 	sequences    []lm.Sequence    // [R]
-	penalty      []float64        // [B] subtracted from the rewards; nil for none
+	klPenalty    []float64        // [B] subtracted from the rewards (kl.place = "reward"); nil for none
 	totals       objective.Totals
 	before       lm.TokenStats // before the first step, if the update needs them
 }
@@ -88,15 +88,16 @@ func (b *updateBatch) of(groups []int) *updateBatch {
 	return part
 }
 
-// advantage computes the advantages from the rewards minus a penalty of each row [R], nil for none.
-func (b *updateBatch) advantage(o *objective.Objective, penalty []float64) {
-	if b.penalty = nil; penalty != nil {
-		b.penalty = make([]float64, len(b.trajectories))
+// advantage computes the advantages, given the KL penalty of each row [R], nil for none.
+func (b *updateBatch) advantage(o *objective.Objective, klPenalty []float64) {
+	b.klPenalty = nil
+	if klPenalty != nil {
+		b.klPenalty = make([]float64, len(b.trajectories))
 	}
-	for i, p := range penalty {
-		b.penalty[b.owner[i]] += p
+	for i, p := range klPenalty {
+		b.klPenalty[b.owner[i]] += p
 	}
-	advantages, skip := o.Advantages(b.trajectories, b.size, b.penalty)
+	advantages, skip := o.Advantages(b.trajectories, b.size, b.klPenalty)
 	b.Advantage, b.Skip = objective.OfRows(advantages, b.owner), objective.OfRows(skip, b.owner)
 	b.totals = o.Totals(&b.Batch)
 }

@@ -405,7 +405,7 @@ func (s *settings) prepare(ctx context.Context, trainer *lm.Trainer, reference *
 	if several {
 		b.LogpOld = b.before.Logp
 	}
-	b.advantage(&s.Objective, s.Penalty(b.Length, b.before.Logp, b.before.LogpRef))
+	b.advantage(&s.Objective, s.KLPenalty(b.Length, b.before.Logp, b.before.LogpRef))
 	return nil
 }
 
@@ -455,6 +455,7 @@ func (b *updateBatch) parts(n int) *train.Parts {
 func (b *updateBatch) describe(o *objective.Objective, stats lm.TokenStats, v map[string]float64) {
 	maps.Copy(v, objective.GroupsOf(b.trajectories, b.size).Diagnose())
 	objective.DescribeEpisodes(b.trajectories, v)
+	o.DescribeTerms(b.trajectories, v)
 	if stats.LogpRef != nil {
 		objective.DescribeKL(stats.Logp, stats.LogpRef, stats.KL, v)
 	}
@@ -473,8 +474,8 @@ func (b *updateBatch) describe(o *objective.Objective, stats lm.TokenStats, v ma
 // describeOutcome adds the values of an update's optimizer steps, given the sum of their outcomes.
 func (b *updateBatch) describeOutcome(o *objective.Objective, sum *objective.Outcome, steps int, v map[string]float64) {
 	v["kl"] = sum.KL / float64(steps)
-	for _, p := range b.penalty {
-		v["kl"] += p / o.KL.Beta / float64(len(b.penalty))
+	for _, p := range b.klPenalty {
+		v["kl"] += p / o.KL.Beta / float64(len(b.klPenalty))
 	}
 	if o.RatiosVary(len(b.trajectories) / b.size) {
 		v["clip_fraction"] = sum.ClipFraction()

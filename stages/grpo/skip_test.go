@@ -17,6 +17,7 @@ import (
 	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/internal/train"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/objective"
 )
 
 // alone returns a training of a tiny model on given trajectories.
@@ -151,5 +152,12 @@ func TestKLPenaltyInTheRewardIsLogged(t *testing.T) {
 	}
 	if want := v["kl_k1"] * n / 6; math.Abs(v["kl"]-want) > 1e-9 || v["kl"] == 0 {
 		t.Errorf("after an update: got %v, want the sum of k1 over a trajectory on average, %v", v["kl"], want)
+	}
+	// A reward term is no KL, and the reward stays that of the verdicts.
+	r.RewardTerms = []objective.RewardTerm{{Name: "length", Weight: -0.5}}
+	v, _ = update(t, r, 3, rewards(1, 0, 1, 0, 1, 0))
+	if want := v["kl_k1"] * n / 6; math.Abs(v["kl"]-want) > 1e-9 || v["reward"] != 0.5 ||
+		math.Abs(v["reward_term_length"]+0.5*n/6) > 1e-9 {
+		t.Errorf("with a term: kl %v (want %v), reward %v, term %v", v["kl"], want, v["reward"], v["reward_term_length"])
 	}
 }

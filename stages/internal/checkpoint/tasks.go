@@ -1,10 +1,16 @@
 package checkpoint
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
 	"rcgrpo/bfcl"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/runs"
+	"rcgrpo/stages/internal/environment"
 	"rcgrpo/stages/rl"
 )
 
@@ -14,34 +20,61 @@ func ReadTasks(job *engine.Job, ref artifact.Ref) ([]*bfcl.Task, error) {
 	if err != nil {
 		return nil, err
 	}
-	program := bfcl.Program{Dir: set.Dir, Processes: processes(job, ref)}
+	var program *bfcl.Program
 	var tasks []*bfcl.Task
 	for task, err := range artifact.Rows[*bfcl.Task](set, bfcl.TasksFile) {
 		if err != nil {
 			return nil, err
 		}
+		if task.Spec != nil && program == nil {
+			if program, err = programOf(set.Dir, job.Maker(ref)); err != nil {
+				return nil, fmt.Errorf("stage.%s.%s: %w", ref.Kind, ref.Name, err)
+			}
+		}
 		if task.Spec != nil {
-			task.Program = program
+			task.Program = *program
 		}
 		tasks = append(tasks, task)
 	}
 	return tasks, nil
 }
 
-// processes returns the setting processes of the stage that made a set of tasks. It is not part of the set, because it
-// changes no result.
-func processes(job *engine.Job, ref artifact.Ref) int {
-	for _, n := range job.Experiment.Nodes {
-		if n.Address != job.Address {
-			continue
-		}
-		if in, ok := n.Input(ref); ok {
-			if s, ok := in.From.Stage.(interface{ ProgramProcesses() int }); ok {
-				return s.ProgramProcesses()
-			}
-		}
+// programOf returns the program of a set of tasks. The set may come from a shared store, whose writers do not choose
+// what starts here and what that is given: the program must be the one in the settings of the stage that makes the set.
+// The number of processes is not part of the set, because it changes no result. maker is nil outside a run.
+func programOf(dir string, maker any) (*bfcl.Program, error) {
+	if maker == nil {
+		return &bfcl.Program{Dir: dir, Processes: 1}, nil
 	}
-	return 1
+	own, ok := maker.(interface {
+		OwnProgram() (*environment.Program, *artifact.File)
+		ProgramProcesses() int
+	})
+	if !ok {
+		return nil, errNotItsProgram
+	}
+	stored, err := environment.ReadProgram(dir)
+	if err != nil {
+		return nil, err
+	}
+	described, folder := own.OwnProgram()
+	copied := filepath.Join(dir, environment.ProgramFolder)
+	if described == nil || !stored.StartsAs(described) || !sameFolder(copied, folder) {
+		return nil, errNotItsProgram
+	}
+	return &bfcl.Program{Dir: dir, Processes: own.ProgramProcesses()}, nil
+}
+
+var errNotItsProgram = errors.New("the program in its result is not that of its settings, and was not started: " +
+	"another writer has made the result; run the stage again with --replace")
+
+// sameFolder reports whether a folder has the content of another one, which may be nil.
+func sameFolder(dir string, as *artifact.File) bool {
+	digest, err := artifact.Digest(dir)
+	if as == nil {
+		return errors.Is(err, fs.ErrNotExist)
+	}
+	return err == nil && digest == as.Digest
 }
 
 // Progress returns a function that reports the progress of a stage after each of total episodes, with the mean of the

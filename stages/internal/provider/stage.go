@@ -108,6 +108,9 @@ func (s Sampling) open(job *engine.Job) (*Model, Price, error) {
 		return nil, Price{}, err
 	}
 	set, err := ReadSettings(a.Dir)
+	if err == nil {
+		err = set.checkMaker(job.Maker(s.Policy))
+	}
 	if err != nil {
 		return nil, Price{}, err
 	}

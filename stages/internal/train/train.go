@@ -52,8 +52,8 @@ func (t *Training) Open() (err error) {
 		return err
 	}
 	t.Trainer.SetRecompute(t.Recompute)
-	c := t.Checkpoints
-	if t.Scratch, err = resume.Open(t.Job.Dir, c.Minutes, c.Keep, t.Job.Rank); err != nil {
+	const keep = 2 // a damaged state is replaced by the one before
+	if t.Scratch, err = resume.Open(t.Job.Dir, t.Checkpoints.Minutes, keep, t.Job.Rank); err != nil {
 		return err
 	}
 	if t.Job.Ranks > 1 {

@@ -23,6 +23,7 @@ var Metrics = []MetricInfo{
 	{"reward", "mean R", "reward"},
 	{"reward_high", "mean R of episodes under the high token", "reward"},
 	{"reward_low", "mean R of episodes under the low token", "reward"},
+	{"reward_term_", "mean over episodes of that reward term times its weight, which advantages add to R", "reward"},
 	{"token_gap", "reward_high - reward_low", "reward"},
 	{"token_gap_se", "root of s²_high/n_high + s²_low/n_low (sample variances)", "reward"},
 	{"official", "share of episodes with a reward that the official checker accepts", "share"},

@@ -465,10 +465,10 @@ func (k *KL) token(d float64) (value, slope float64) {
 	return value, slope
 }
 
-// Penalty is what KL.Place "reward" subtracts from the reward of each trajectory [B] before advantages: beta
-// times the sum of the estimates at its action tokens, under the policy that sampled them. It is nil with the
-// term in the loss.
-func (o *Objective) Penalty(length []int, logpOld, logpRef []float64) []float64 {
+// KLPenalty is what KL.Place "reward" subtracts from the reward before advantages, for each row [R]: beta times the
+// sum of the estimates at its action tokens, under the policy that sampled them. It is nil with the KL term in the
+// loss.
+func (o *Objective) KLPenalty(length []int, logpOld, logpRef []float64) []float64 {
 	if o.KL.Place != "reward" || o.KL.Beta == 0 {
 		return nil
 	}

@@ -2,6 +2,7 @@
 //
 //	Objective, Advantage   settings: rewards to advantages, logprobs to loss and gradient; Evaluate
 //	Batch, Outcome         input and result of Evaluate
+//	RewardTerm             settings: a second reward, added to that of the verdict before advantages
 //	SamplerCorrection      settings: weights for the difference between sampler and training forward
 //	Profiles               the conventions of other trainers as settings
 //	Groups, Metrics        diagnostics of an update, and the table of all logged values
@@ -48,6 +49,8 @@ type Objective struct {
 	// groups of equal rewards: keep includes them (paper, eq. 8: their KL term still counts), mask excludes them from
 	// every sum and count, resample replaces them by other tasks (DAPO)
 	ZeroVariance string `hcl:"zero_variance,optional" choices:"keep|mask|resample"`
+	// second rewards, each added to the reward of an episode before advantages; success stays the verdict
+	RewardTerms []RewardTerm `hcl:"reward_term,block"`
 
 	// weights for the difference between the sampler's logprobs and those of the training forward; off by default
 	Correction *SamplerCorrection `hcl:"sampler_correction,block"`
@@ -159,7 +162,7 @@ func (o *Objective) Check() hcl.Diagnostics {
 		"A negative beta would reward leaving the reference policy; got %v.", o.KL.Beta)
 	bad(o.KL.Estimator == "exact" && o.KL.Place == "reward", "Exact KL elsewhere", o.KL.At["estimator"],
 		"The exact divergence is a term of the loss: place = \"loss\".")
-	return diags
+	return append(diags, o.checkTerms()...)
 }
 
 // Steps returns the number of optimizer steps of an update with this number of groups.
