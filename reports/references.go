@@ -209,7 +209,7 @@ func (s *Study) referenceParts() []page.Part {
 				case category == overall:
 					add(all, p, "")
 				default:
-					add(parted, p, category, page.Text("%s", category))
+					add(parted, p, category, page.Text("%s", categoryName(category)))
 				}
 			}
 		}
@@ -317,7 +317,7 @@ func (s *Study) ablationTables() []page.Part {
 			}
 			cells := []page.Cell{page.Text("%s → %s", names[0], names[1]), e.A.cell(), e.B.cell(),
 				page.Cell{Text: page.Points(e.Difference), Value: &e.Difference, Interval: &e.Interval}.
-					With("%s\u00a0…\u00a0%s", page.Points(e.Interval.Low), page.Points(e.Interval.High))}
+					With("%s", page.Range(page.Points(e.Interval.Low), page.Points(e.Interval.High)))}
 			t.Add(page.NoArm, append(cells, contrastOf(s.decided(set), how, names).besideReference(e)...)...)
 		}
 		parts = append(parts, page.PartsOf(t.OrNil(), set)...)
@@ -334,7 +334,7 @@ func (c *Contrast) besideReference(e *PublishedEffect) []page.Cell {
 	difference, within := page.Cell{Text: page.Points(c.Mean), Value: &c.Mean}, page.Text("–")
 	if i := c.hull(); i.Known() {
 		difference.Interval = &i
-		difference = difference.With("%s\u00a0…\u00a0%s", page.Points(i.Low), page.Points(i.High))
+		difference = difference.With("%s", page.Range(page.Points(i.Low), page.Points(i.High)))
 		within = page.Text("%s", map[bool]string{true: "no", false: "yes"}[i.Excludes(e.Difference)])
 	}
 	return []page.Cell{c.CellA.From(c.own(byReward)), c.CellB.From(c.own(byReward)),
