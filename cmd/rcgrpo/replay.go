@@ -104,8 +104,7 @@ func (r *replaying) readSettings(x *lang.Experiment, address string) {
 			terms := r.trained.RewardTerms // the settings of one follow its name
 			switch inTerm := strings.HasPrefix(block, "reward_term["); {
 			case inTerm && setting == "name":
-				name, _ := strconv.Unquote(s.Value)
-				r.trained.RewardTerms = append(terms, objective.RewardTerm{Name: name})
+				r.trained.RewardTerms = append(terms, objective.RewardTerm{Name: strings.Trim(s.Value, `"`)})
 			case inTerm:
 				terms[len(terms)-1].Weight, _ = strconv.ParseFloat(s.Value, 64)
 			case s.Name == "tokens.baseline": // of rc-grpo, which has the tokens

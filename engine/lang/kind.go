@@ -142,10 +142,6 @@ type EpisodeSampler interface{ EpisodesPerTask() int }
 // tasks is warned. ChoosesOn returns nil if the settings select none.
 type Selector interface{ ChoosesOn() []artifact.Ref }
 
-// ProgramTasks is a stage of tasks that a program plays. ProgramProcesses returns how many of its processes a stage
-// that plays them may start; it is no part of the tasks, because it changes no result.
-type ProgramTasks interface{ ProgramProcesses() int }
-
 // Reach is what a stage reaches outside its process, its inputs and its store. A user reviews it before a foreign
 // experiment runs.
 type Reach struct {

@@ -134,8 +134,8 @@ func ReadSettings(dir string) (*Settings, error) {
 	return parseSettings(text)
 }
 
-// endpointStage is a stage whose settings are those of an endpoint.
-type endpointStage interface{ Endpoint() *Settings }
+// described is a stage that makes an endpoint.
+type described interface{ Endpoint() *Settings }
 
 // checkMaker returns an error unless the settings are those of the stage that makes the endpoint; nil outside a run. An
 // endpoint may come from a shared store, whose writers choose neither the server nor the variable that it receives.
@@ -143,7 +143,7 @@ func (s *Settings) checkMaker(maker any) error {
 	if maker == nil {
 		return nil
 	}
-	if own, ok := maker.(endpointStage); ok {
+	if own, ok := maker.(described); ok {
 		want, err := json.Marshal(own.Endpoint())
 		got, gotErr := json.Marshal(s)
 		if errors.Join(err, gotErr) == nil && bytes.Equal(got, want) {

@@ -16,7 +16,6 @@ import (
 	"rcgrpo/bfcl"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
-	"rcgrpo/engine/lang"
 	"rcgrpo/engine/runs"
 	"rcgrpo/stages/internal/environment"
 	"rcgrpo/stages/rl"
@@ -47,12 +46,6 @@ func ReadTasks(job *engine.Job, ref artifact.Ref) ([]*bfcl.Task, error) {
 	return tasks, nil
 }
 
-// programStage is a stage whose settings have the program of its tasks.
-type programStage interface {
-	lang.ProgramTasks
-	OwnProgram() (*environment.Program, *artifact.File)
-}
-
 // programOf returns the program of a set of tasks. The set may come from a shared store, whose writers do not choose
 // what starts here and what that is given: the program must be the one in the settings of the stage that makes the set.
 // The number of processes is not part of the set, because it changes no result. maker is nil outside a run.
@@ -60,7 +53,7 @@ func programOf(dir string, maker any) (*bfcl.Program, error) {
 	if maker == nil {
 		return &bfcl.Program{Dir: dir, Processes: 1}, nil
 	}
-	own, ok := maker.(programStage)
+	own, ok := maker.(programTasks)
 	if !ok {
 		return nil, errNotItsProgram
 	}
@@ -74,6 +67,12 @@ func programOf(dir string, maker any) (*bfcl.Program, error) {
 		return nil, errNotItsProgram
 	}
 	return &bfcl.Program{Dir: dir, Processes: own.ProgramProcesses()}, nil
+}
+
+// programTasks is a stage of tasks that a program plays: what starts, its folder, and how many processes.
+type programTasks interface {
+	OwnProgram() (*environment.Program, *artifact.File)
+	ProgramProcesses() int
 }
 
 var errNotItsProgram = errors.New("the program in its result is not that of its settings, and was not started: " +

@@ -24,7 +24,7 @@ func shown(t *testing.T, typ string, set func(*View), fill func(dir string) erro
 	must.OK(t, fill(dir))
 	manifest := artifact.Manifest{Experiment: "x", Address: "stage.toy.a"}
 	c := must.Get(staging.Commit(manifest, map[string]string{"out": typ}))(t)
-	a := must.Get(store.Open(c.Manifest, "out"))(t)
+	a := must.Get(store.Open(c, "out"))(t)
 	var b bytes.Buffer
 	v := &View{Artifact: a, Out: &b, Width: 100, Pick: -1}
 	if set != nil {
