@@ -72,7 +72,7 @@ var ladder = map[string]string{
 	"stages/internal/checkpoint": "engine engine/artifact engine/runs bfcl stages/rl stages/rl/blocks " +
 		"stages/internal/chat stages/internal/gguf stages/internal/lm stages/internal/ranks stages/internal/resume " +
 		"stages/internal/token stages/internal/torch",
-	"stages/internal/sampling": "engine engine/artifact engine/lang engine/runs bfcl stages/rl stages/rl/blocks " +
+	"stages/internal/sampling": "engine engine/artifact engine/runs bfcl stages/rl stages/rl/blocks " +
 		"stages/internal/agent stages/internal/chat stages/internal/checkpoint stages/internal/environment " +
 		"stages/internal/lm stages/internal/ranks",
 	"stages/internal/environment":        "bfcl engine/proc stages/rl stages/rl/blocks",
