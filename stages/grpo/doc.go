@@ -55,7 +55,7 @@
 //	    train.Log.Write(metrics), stored trajectories       // ports metrics and trajectories
 //
 // train.Training.Loop calls update, saves a state when one is due, and resumes after the last one. Training.update and
-// learn are in run.go, sampling in groups.go, conditioning.go and recorder.go, rows in batch.go, evaluation and forecast
-// in measure.go. Neighbours: stages/rl (what a trajectory is; its Example computes one group by hand), rl/objective
-// (loss), internal/lm (model and optimizer), internal/train (what all trainings share).
+// learn are in run.go, sampling in groups.go, conditioning.go and recorder.go, rows in batch.go, evaluation and
+// forecast in measure.go. Neighbours: stages/rl (what a trajectory is; its Example computes one group by hand),
+// rl/objective (loss), internal/lm (model and optimizer), internal/train (what all trainings share).
 package grpo

@@ -9,9 +9,9 @@ import (
 
 // One group of two episodes of one task, from tokens to the derivative of the loss. A letter is a token.
 //
-// In the first episode the user asks (u), the policy's header follows (h), and the policy samples a call (c) and the end
-// of its reply (e). The environment executes the call. Its result (r) and a header are given, and the policy samples an
-// answer (a) and an end. The second episode samples an answer without a call.
+// In the first episode the user asks (u), the policy's header follows (h), and the policy samples a call (c) and the
+// end of its reply (e). The environment executes the call. Its result (r) and a header are given, and the policy
+// samples an answer (a) and an end. The second episode samples an answer without a call.
 //
 // The mask is true where the policy sampled the token, so that only these tokens have logprobs and a derivative. The
 // rewards are 1 and 0, their mean 1/2 and their population deviation 1/2, so the advantages are 1 and -1: each token of
