@@ -86,6 +86,9 @@ func TestCollectionWaitsForACommit(t *testing.T) {
 			tried = true
 			lock, err := lockFile(s.path("use"), unix.LOCK_EX|unix.LOCK_NB)
 			wantEqual(t, "gc can choose before the manifest exists", lock != nil || err != nil, false)
+			if lock != nil {
+				lock.file.Close()
+			}
 		}
 		return nil
 	})
