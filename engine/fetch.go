@@ -38,9 +38,6 @@ func (r *run) fetchPlanned() {
 	}
 	for _, t := range planned {
 		t.needs = append(t.needs, t.FetchPorts...)
-		if err := r.session.Pin(t.Key); err != nil {
-			r.recordError(err)
-		}
 		r.fetch(t)
 	}
 }
@@ -108,13 +105,12 @@ func (r *run) fetch(t *task) bool {
 		for _, port := range ports {
 			size += m.Outputs[port].Bytes
 		}
-		result, lock, err := r.Remote.Fetch(r.ctx, key, ports)
+		m, err := r.Remote.Fetch(r.ctx, key, ports)
 		if err != nil {
 			return func() { r.onNotFetched(t, err) }
 		}
-		r.flusher.Add(result, lock)
 		took, source := time.Since(started), fmt.Sprintf("%s from remote %s", lang.BytesText(size), r.Remote.Name)
-		return func() { r.onFetched(t, result.Manifest, took, source) }
+		return func() { r.onFetched(t, m, took, source) }
 	})
 	return true
 }

@@ -430,7 +430,7 @@ func TestCollectedResultsAreRebuiltOnlyForStagesThatRun(t *testing.T) {
 		g := newGenerated(t, seed+1000)
 		p, _ := g.plan(plan.Options{})
 		g.run(p)
-		must.Get(g.store.Collect(1))(t)
+		must.Get(g.store.Collect(1, nil))(t)
 		if p, _ = g.plan(plan.Options{}); p.Changes() {
 			t.Fatalf("after gc: got %v, want no work", enginetest.Causes(p))
 		}

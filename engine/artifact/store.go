@@ -30,8 +30,8 @@ var (
 // errDamaged reports a record that a power cut or an edit has left unreadable.
 var errDamaged = errors.New("is damaged")
 
-// Sealed is the modification time of every durable file in objects/. An edit changes it, so one stat per file
-// shows whether a result is intact; a file with another time is hashed.
+// Sealed is the modification time of every file in objects/. An edit changes it, so one stat per file shows whether a
+// result is intact; a file with another time is hashed.
 var Sealed = time.Unix(946684800, 0) // 2000-01-01
 
 // Store is a folder of results. Any number of goroutines and processes may use it at once; reading takes no lock.
@@ -39,6 +39,8 @@ type Store struct {
 	dir    string
 	budget *Budget // of Rows; nil without limit
 	shared bool    // several hosts write it: see claim.go
+
+	flushes flushes // of the results that this process commits
 }
 
 // Open returns the store in dir. Nothing is created before the first write; a missing folder is an empty store.
@@ -65,7 +67,7 @@ func (s *Store) Dir() string { return s.dir }
 // Runs is the folder of an experiment's run folders. It may not exist.
 func (s *Store) Runs(experiment string) string { return s.path("runs", experiment) }
 
-// Remote is the folder with the state of a remote store: results to push, alarms, partial transfers. It may not exist.
+// Remote is the folder with the rate of transfers of a remote store. It may not exist.
 func (s *Store) Remote(name string) string { return s.path("remote", name) }
 
 // Work is the scratch folder of a node without a result, for its next attempt to resume from. It may not exist.
@@ -113,8 +115,8 @@ func (s *Store) Lookup(key string) (*Manifest, error) {
 			return m, err
 		}
 		here = true
-		if !sealed && s.syncObject(o) == nil { // never sealed before it is durable
-			s.seal(o) // fails in a read-only store
+		if !sealed {
+			s.heal(o) // fails in a read-only store
 		}
 	}
 	if !here {
@@ -154,6 +156,7 @@ func (s *Store) Manifest(key string) (*Manifest, error) {
 	if err := m.check(); err != nil {
 		return nil, fmt.Errorf("manifest %s.json %w: %w", key, errDamaged, err)
 	}
+	m.Sum = "" // of a remote folder, which is a store too
 	return m, nil
 }
 
@@ -203,17 +206,25 @@ func (s *Store) Verify(m *Manifest) error {
 	return nil
 }
 
+// seal makes a file of a result read-only and gives it the time Sealed.
+func seal(path string) error {
+	return errors.Join(disk.Chmod(path, 0o444), disk.Chtimes(path, Sealed))
+}
+
 // unseal changes the time of a damaged file. It ignores errors, such as those of a read-only store.
 func unseal(path string) {
 	now := time.Now()
 	os.Chtimes(path, now, now)
 }
 
-// seal makes the files of a durable object read-only and gives them the time Sealed.
-func (s *Store) seal(o Output) error {
+// heal seals the files of an object that have the right content: those of a copy of a store have other times. They are
+// flushed before, because a file with the time Sealed is not hashed after a power cut.
+func (s *Store) heal(o Output) error {
+	if err := syncTree(s.objectDir(o.Digest)); err != nil {
+		return err
+	}
 	for _, f := range o.Files {
-		path := s.ObjectPath(o, f)
-		if err := errors.Join(disk.Chmod(path, 0o444), disk.Chtimes(path, Sealed)); err != nil {
+		if err := seal(s.ObjectPath(o, f)); err != nil {
 			return err
 		}
 	}
@@ -258,17 +269,8 @@ func (s *Store) Remember(experiment, address, key string) error {
 	if err := readJSON(s.pointerPath(experiment, address), &have); err == nil && have.Key == key {
 		return nil
 	}
-	allowGC, err := s.blockGC() // gc removes temporary files
-	if err != nil {
-		return err
-	}
-	defer allowGC()
-	return s.point(pointer{experiment, address, key})
-}
-
-func (s *Store) point(p pointer) error {
-	path := s.pointerPath(p.Experiment, p.Address)
-	return s.writeJSON(filepath.Dir(path), path, p)
+	path := s.pointerPath(experiment, address)
+	return s.writeJSON(filepath.Dir(path), path, pointer{experiment, address, key})
 }
 
 // Artifact is one port of a result, opened for reading.
@@ -388,14 +390,14 @@ func (s *Store) readable() error {
 	return nil
 }
 
-// owned returns an error if a new file in the store has another owner than its folder, as when root writes to
-// the store of a user: the owner could not read the files.
-func (s *Store) owned(made *os.File) error {
+// Owned returns an error if a new file in the store has another owner than the folder of runs, which the first run has
+// made, as when root writes to the store of a user: the owner could not read the files.
+func (s *Store) Owned(made *os.File) error {
 	file, err := made.Stat()
 	if err != nil {
 		return err
 	}
-	folder, err := os.Stat(filepath.Dir(made.Name()))
+	folder, err := os.Stat(s.Runs(""))
 	if err != nil || ownerOf(file) == ownerOf(folder) {
 		return err
 	}

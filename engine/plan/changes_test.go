@@ -159,9 +159,9 @@ func TestPlansNoticeChangesOfContent(t *testing.T) {
 		"input rewritten, content the same":   func(b *changeLab) { b.put("data/one.txt", "content of one.txt") },
 		"published file touched":              func(b *changeLab) { b.touch("page.txt") },
 		"number of CPUs":                      func(b *changeLab) { b.edit("site.hcl", "cpus = 4", "cpus = 3") },
-		"garbage collected":                   func(b *changeLab) { _, err := b.Store().Collect(0); b.must(err) },
+		"garbage collected":                   func(b *changeLab) { _, err := b.Store().Collect(0, nil); b.must(err) },
 		"collected": func(b *changeLab) { // nothing reads the bytes
-			_, err := b.Store().Collect(1)
+			_, err := b.Store().Collect(1, nil)
 			b.must(err)
 		},
 		"object removed": func(b *changeLab) { b.remove(b.glob("store/objects/*")) },

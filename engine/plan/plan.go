@@ -27,7 +27,6 @@ type Plan struct {
 	Store      *artifact.Store
 	Nodes      []*Planned // topological; with targets only those and their inputs
 	Options
-	collection string // Store.LastCollection when planning began
 }
 
 // Planned is a node with its verb.
@@ -117,7 +116,7 @@ func New(x *lang.Experiment, store *artifact.Store, o Options) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plan{Experiment: x, Store: store, Options: o, collection: store.LastCollection()}
+	p := &Plan{Experiment: x, Store: store, Options: o}
 	nodes := x.Nodes
 	if wanted != nil {
 		nodes = slices.DeleteFunc(slices.Clone(nodes), func(n *lang.Node) bool { return !wanted[n] })
@@ -473,27 +472,16 @@ func (p *Plan) Clone() *Plan {
 	return &c
 }
 
-// PinFound pins the results that the plan has found in the store. If gc has removed something since, it
-// returns a new plan.
-func (p *Plan) PinFound(session *artifact.Session) (*Plan, error) {
-	for {
-		var keys []string
-		for _, n := range p.Nodes {
-			if n.Verb == UpToDate {
-				keys = append(keys, n.Key)
-			}
-		}
-		if err := session.Pin(keys...); err != nil {
-			return nil, err
-		}
-		if p.collection == p.Store.LastCollection() {
-			return p, nil
-		}
-		var err error
-		if p, err = New(p.Experiment, p.Store, p.Options); err != nil {
-			return nil, err
-		}
+// Current returns the plan, or a new one if gc has removed results since that the plan has found. Its caller keeps gc
+// from removing more (Store.Use) until their keys are pinned.
+func (p *Plan) Current() (*Plan, error) {
+	removed := func(d *Planned) bool {
+		return d.Verb == UpToDate && !slices.Equal(d.Absent, p.Store.Absent(d.Manifest))
 	}
+	if !slices.ContainsFunc(p.Nodes, removed) {
+		return p, nil
+	}
+	return New(p.Experiment, p.Store, p.Options)
 }
 
 // Counts returns the numbers of the plan's nodes by verb.

@@ -254,8 +254,8 @@ func (o *session) fault(ctx context.Context, method, task string, err error, lim
 	} else if o.process != nil {
 		select {
 		case <-o.process.ended:
-			if cause := o.process.cause(); cause != exitedWell { // as after the end of its input
-				text = cause
+			if fault := o.process.firstFault(); fault != exitedWell { // as after the end of its input
+				text = fault
 			}
 		case <-time.After(time.Second): // it works on; a process that has ended is found sooner
 		}
@@ -473,7 +473,7 @@ func (e *sessionEpisode) score(ctx context.Context, words []string) (float64, er
 	}
 	reward, err := Reward(out)
 	if err != nil {
-		return 0, &Fault{"score", e.task.ID, fmt.Sprintf("%s; %v%s", c.cause(), err, c.stderr())}
+		return 0, &Fault{"score", e.task.ID, fmt.Sprintf("%s; %v%s", c.firstFault(), err, c.stderr())}
 	}
 	return reward, nil
 }
