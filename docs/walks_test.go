@@ -54,9 +54,9 @@ var walks = []walk{
 		{"engine/lang/settings.txt", ` fig-variance,`, ` fig-best, fig-variance,`},
 	}},
 	{"reward", []line{
-		{"stages/rl/objective/reward.go", `{"length", func(t *rl.Trajectory)`,
-			`{"calls", func(t *rl.Trajectory) float64 { return float64(t.Calls) }},` +
-				"\n\t" + `{"length", func(t *rl.Trajectory)`},
+		{"stages/rl/objective/reward.go", `"length": func(t *rl.Trajectory)`,
+			`"calls": func(t *rl.Trajectory) float64 { return float64(t.Calls) },` +
+				"\n\t" + `"length": func(t *rl.Trajectory)`},
 		{"stages/rl/objective/reward.go", `length is the number of tokens that the policy sampled`,
 			`length is the number of tokens that the policy sampled, calls is the number of tool calls`},
 		{"engine/lang/settings.txt", `length is the number of tokens that the policy sampled`,

@@ -76,7 +76,9 @@ locals {
       "GPT-5.2"      = [40, 7, 8, 10, 15]
     }
   }
-  counts = { for group, rows in local.paper : group => { for arm, row in rows : arm => zipmap(local.categories, row) } }
+  counts = { for group, rows in local.paper :
+    group => { for arm, row in rows : arm => zipmap(local.categories, row) }
+  }
 }
 
 stage "report" "page" {
@@ -114,7 +116,8 @@ stage "report" "page" {
   reference "RC-GRPO paper, main table" {
     url    = "https://arxiv.org/abs/2602.03025"
     of     = zipmap(local.categories, [80, 18, 17, 22, 23])
-    counts = merge([for name in keys(module.model) : { for arm, row in local.counts[name] : "${name}/${arm}" => row }]...)
+    counts = merge([for name in keys(module.model) :
+    { for arm, row in local.counts[name] : "${name}/${arm}" => row }]...)
     others = { for group, rows in local.counts : group => rows if !contains(keys(module.model), group) }
   }
   compare "reward conditioning" {

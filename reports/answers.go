@@ -15,7 +15,7 @@ import (
 func (s *Study) effect(c *Contrast, set string) page.Effect {
 	e := page.Effect{Claim: c.Label, Outcome: c.outcomeName(), A: c.A, B: c.B, Expect: c.Expect, Verdict: c.verdict(),
 		Unit: c.unit(), Effect: c.scale() * c.Mean, About: c.about(),
-		Source: c.own("mean difference, the interval over seeds and over families, Holm-adjusted p")}
+		Matters: c.Matters, Source: c.own("mean difference, the interval over seeds and over families, Holm-adjusted p")}
 	if !c.ofTraining() {
 		e.Set = setName(set)
 	}
@@ -94,9 +94,9 @@ func (s *Study) answers() []page.Answer {
 		case len(claims) == 0:
 		case how.Expect != "":
 			weakest, verdict := conjunction(claims)
-			answer := page.Answer{Effect: s.effect(weakest, set), Pairs: len(how.Pairs)}
+			answer := page.Answer{Effect: s.effect(weakest, set), Subject: how.subject(), Pairs: len(how.Pairs)}
 			answer.Verdict = verdict
-			count(&answer, claims)
+			count(&answer, weakest, claims)
 			if missing := len(how.Pairs) - len(claims); missing > 0 && verdict == page.Yes {
 				answer.Verdict, answer.Excludes = page.NotDecided,
 					english.Plural(missing, "pair", "")+" of the claim could not be compared"
@@ -104,18 +104,27 @@ func (s *Study) answers() []page.Answer {
 			all = append(all, answer)
 		default:
 			for _, c := range claims {
-				all = append(all, page.Answer{Effect: s.effect(c, set), Pairs: 1})
+				all = append(all, page.Answer{Effect: s.effect(c, set), Subject: c.B, Pairs: 1})
 			}
 		}
 	}
 	return all
 }
 
-// count counts the claims by the decision about the expected difference.
-func count(a *page.Answer, claims []*Contrast) {
+// subject names what a comparison is about: the second arm of all its pairs, or its label.
+func (c *Comparison) subject() string {
+	if len(c.Pairs) == 0 || slices.ContainsFunc(c.Pairs, func(p []string) bool { return p[1] != c.Pairs[0][1] }) {
+		return c.Label
+	}
+	return c.Pairs[0][1]
+}
+
+// count counts the claims beside the weakest one by the decision about the expected difference.
+func count(a *page.Answer, weakest *Contrast, claims []*Contrast) {
 	for _, c := range claims {
 		sign := c.expectedSign()
 		switch decided := sign * float64(c.Decided); {
+		case c == weakest:
 		case decided > 0:
 			a.Clear++
 		case decided < 0:

@@ -6,7 +6,6 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -140,34 +139,66 @@ func TestAnswersCountThePairsOfAClaim(t *testing.T) {
 	clear, opposite := decided(-1, -5, -9, -1, lower), decided(1, 5, 1, 9, lower)
 	toward, away := decided(0, -1, -4, 2, lower), decided(0, 1, -2, 4, lower)
 	adjusted := decided(0, -2, -3, -1, lower)
-	number := regexp.MustCompile(`\d+(\.\d+)?`)
 	for want, pairs := range map[string][]*Contrast{
-		"2 comparisons: clear in all.":                              {clear, clear},
-		"3 comparisons: clear in 2, unclear in 1 (lower).":          {clear, clear, toward},
-		"2 comparisons: clear in none, unclear in all (not lower).": {away, away},
-		"3 comparisons: clear in 1, the others not compared.":       {clear, nil, nil},
-		"3 comparisons: clear in none, clearly higher in 1, unclear in 2 (some higher, some lower).": {
-			opposite, toward, away},
-		"3 comparisons: clear in none, unclear in all (lower; 1 would be clear without the adjustment for several tests).": {
+		"":                                        {clear},
+		"; clear in the other comparison":         {clear, clear},
+		"; clear in the 2 other comparisons":      {toward, clear, clear},
+		"; unclear in the other comparison":       {away, away},
+		"; not compared: the 2 other comparisons": {clear, nil, nil},
+		"; unclear in the 2 other comparisons":    {opposite, toward, away},
+		"; of the 3 other comparisons: clear in 1, clearly higher in 1, unclear in 1": {away, clear, opposite, toward},
+		"; unclear in the 2 other comparisons; 1 would be clear without the adjustment for several tests": {
 			toward, toward, adjusted},
-		"5 comparisons: clear in 1, clearly higher in 1, unclear in the rest (some higher, some lower; some would be " +
-			"clear without the adjustment for several tests).": {clear, opposite, toward, away, adjusted},
 	} {
 		a := page.Answer{Effect: page.Effect{Outcome: "x", Expect: "lower"}, Pairs: len(pairs)}
-		count(&a, slices.DeleteFunc(pairs, func(c *Contrast) bool { return c == nil }))
-		text := a.Subject() + a.Found()
-		if text != "x, expected lower in all of "+want+" Furthest from expected: " {
-			t.Errorf("got %q, want %q", text, want)
+		var compared []*Contrast
+		for _, c := range pairs {
+			if c != nil {
+				one := *c
+				compared = append(compared, &one)
+			}
 		}
-		if n := len(number.FindAllString(text, -1)); n > 3 {
-			t.Errorf("%q has %d numbers, want at most 3", text, n)
+		count(&a, compared[0], compared)
+		if got := a.Rest(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+// The sentence names the subject, the decision and the weakest pair; the size has no sign if its interval excludes 0.
+func TestAnswersAreSentences(t *testing.T) {
+	of := func(v page.Verdict, expect string, effect, low, high, matters float64) page.Answer {
+		return page.Answer{Subject: "c", Pairs: 1, Effect: page.Effect{Outcome: "success", A: "a", B: "c", Expect: expect,
+			Verdict: v, Unit: page.PointsUnit, Effect: effect, Low: &low, High: &high, Matters: matters, About: "3 seeds"}}
+	}
+	several := of(page.No, "higher", -4.9, -6.9, -2.9, 0)
+	several.Pairs, several.Toward = 3, 2
+	other := of(page.Yes, "lower", -5, -9, -1, 0)
+	other.Subject = "reward conditioning"
+	for want, a := range map[string]page.Answer{
+		"Success: No. c does not raise success: 4.9 points lower than a (2.9\u00a0to\u00a06.9); unclear in the 2 other " +
+			"comparisons. 3 seeds.": several,
+		"Success: No. c does not raise success: +0.5 points against a (−1.4\u00a0to\u00a0+2.4), which excludes an increase " +
+			"of 3 points. 3 seeds.": of(page.No, "higher", 0.5, -1.4, 2.4, 3),
+		"Success: Yes. Reward conditioning lowers success: c, 5.0 points lower than a (1.0\u00a0to\u00a09.0). " +
+			"3 seeds.": other,
+		"Success: The opposite. c lowers success: 5.0 points lower than a (1.0\u00a0to\u00a09.0). 3 seeds.": of(
+			page.TheOpposite, "higher", -5, -9, -1, 0),
+		"Success: Not decided. It is not decided whether c raises success: −1.3 points against a (−13.0\u00a0to\u00a0" +
+			"+10.5). 3 seeds.": of(page.NotDecided, "higher", -1.3, -13, 10.5, 3),
+		"Success: No difference. c does not change success: +0.1 points against a (−1.0\u00a0to\u00a0+1.2), which excludes " +
+			"a change of 2 points. 3 seeds.": of(page.NoDifference, "", 0.1, -1, 1.2, 2),
+	} {
+		if got := a.String(); got != want {
+			t.Errorf("got %q, want %q", got, want)
 		}
 	}
 }
 
 func TestUndecidedClaimsShowWhatAReferenceReports(t *testing.T) {
 	s := &Study{
-		Arms:    []Arm{{Label: "a", Runs: []SeedRun{scored(1, "10101010")}}, {Label: "b", Runs: []SeedRun{scored(1, "11101010")}}},
+		Arms: []Arm{{Label: "a", Runs: []SeedRun{scored(1, "10101010")}},
+			{Label: "b", Runs: []SeedRun{scored(1, "11101010")}}},
 		Compare: []Comparison{{Label: "x", Pairs: [][]string{{"a", "b"}}, Expect: "higher"}},
 		References: []Reference{{Name: "The paper", Of: map[string]int{"overall": 80},
 			Counts: map[string]map[string]int{"a": {"overall": 59}, "b": {"overall": 68}}}},
@@ -299,7 +330,7 @@ func TestCorrelationsOfChangesRemoveTrends(t *testing.T) {
 // HTML and text show the question, a verdict with its number, the forest plot or its numbers, the arms and the run.
 func TestTheFirstScreenIsInEveryFormat(t *testing.T) {
 	p := synthetic(3, 40, 50).Page()
-	number := p.Answers[0].Number()
+	number := strings.ReplaceAll(p.Answers[0].Difference(), "\u00a0", " ")
 	for format, tc := range map[string]struct {
 		write func(io.Writer) error
 		plot  string
@@ -314,7 +345,7 @@ func TestTheFirstScreenIsInEveryFormat(t *testing.T) {
 		t.Run(format, func(t *testing.T) {
 			wantAll(t, text, "Do reward tokens keep groups informative", string(p.Answers[0].Verdict), number, tc.plot,
 				"Success on test tasks", "expected higher →", "expected lower ←",
-				"RC-GRPO minus GRPO", "Limits of this result", "3 seeds (1, 2, 3)")
+				"RC-GRPO minus GRPO", "GRPO whose episodes each draw a reward token", "3 seeds (1, 2, 3)")
 		})
 	}
 }
@@ -350,9 +381,9 @@ func TestAForestPlotNamesACommonSecondArmInItsTitle(t *testing.T) {
 	}
 }
 
-func TestTheLineOfTheRunNamesTheComparedArms(t *testing.T) {
+func TestTheLineOfTheRunCountsTheComparedArms(t *testing.T) {
 	s := synthetic(1, 10, 8)
-	want := "SFT + GRPO and RCTP-FT + RC-GRPO compared, 4 more arms below"
+	want := "2 arms compared, 4 more below"
 	if got := s.runLine(); !strings.Contains(got, want) {
 		t.Errorf("got %q, want %q in it", got, want)
 	}

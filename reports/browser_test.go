@@ -300,7 +300,7 @@ func TestFirstScreenHoldsTheAnswer(t *testing.T) {
 				await new Promise(r => setTimeout(r, 10));
 			const bottoms = {}, wide = innerWidth > 640, scroll = document.querySelector(".first .scroll");
 			for (const [name, selector] of [["question", "h1"], ["expectation", "header .run"], ["answers", ".answers"],
-				["limits", ".limits"], ["forest plot", "#fig-answer-chart"], ["table", wide && ".first table"],
+				["limits", ".limits"], ["forest plot", "#fig-answer-chart"], ["table", wide && ".first .block table"],
 				["run", wide && ".made"]])
 				if (selector) bottoms[name] = document.querySelector(selector).getBoundingClientRect().bottom;
 			return { bottoms, beyond: scroll.scrollWidth - scroll.clientWidth,

@@ -331,7 +331,7 @@ func compareTraining(a, b *Arm, windows Windows, how Comparison) *Contrast {
 			all = append(all, of[from])
 		}
 		mean, low, high := stats.Mean(all), slices.Min(all), slices.Max(all)
-		return page.Cell{Text: c.value(mean), Value: &mean}.With("%s\u00a0…\u00a0%s", c.value(low), c.value(high))
+		return page.Cell{Text: c.value(mean), Value: &mean}.With("%s", page.Range(c.value(low), c.value(high)))
 	}
 	c.CellA, c.CellB = cell(valuesA), cell(valuesB)
 	return c

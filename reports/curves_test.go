@@ -19,7 +19,8 @@ import (
 func TestOutcomesAreSortedByHowManyArmsPass(t *testing.T) {
 	base := scored(0, "0100")
 	base.Seed = nil // matches both seeds
-	s := &Study{Arms: []Arm{{Label: "a", Runs: []SeedRun{scored(1, "1110"), scored(2, "1000")}}, {Label: "b", Runs: []SeedRun{base}}}}
+	s := &Study{Arms: []Arm{{Label: "a", Runs: []SeedRun{scored(1, "1110"), scored(2, "1000")}},
+		{Label: "b", Runs: []SeedRun{base}}}}
 	f := s.outcomeFigure("")
 	want := [][]string{{"seed", "task", "a", "b"},
 		{"seed 1", "1", "1", "1"},                                                                                  // both

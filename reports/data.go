@@ -105,7 +105,7 @@ func (s *Study) dataTable() *page.Table {
 			row(name, rowsOf, "number of tasks", func(port string) int { return count[[2]string{port, category}] }, total)
 		}
 		for _, category := range sortedKeys(categories) {
-			tasks(category, category)
+			tasks(categoryName(category), category)
 		}
 		tasks("total", "")
 		distinct := map[string]bool{}
@@ -170,7 +170,7 @@ func (s *Study) statisticsTable() *page.Table {
 	}
 	categories := sortedKeys(found)
 	t := &page.Table{ID: "statistics", Title: "Fine-tuning data by success", Columns: append(page.Columns("<Data set",
-		"<Trajectories", "Of train tasks", "Of test tasks", "Total", "Success rate"), page.Columns(categories...)...),
+		"<Trajectories", "Of train tasks", "Of test tasks", "Total", "Success rate"), categoryColumns(categories)...),
 		Notes: []string{"Success is the paper's reward of the trajectory. Train and test: by the task sets of this page " +
 			"that contain its task; test are all sets but train."}}
 	rows := seedRows{}

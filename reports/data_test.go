@@ -50,9 +50,9 @@ func TestTheSplitHasTotalsByCategoryAndSet(t *testing.T) {
 		taskSet("tasks.x train", seedOf(2), "bbf"), taskSet("tasks.x test", seedOf(2), "bf"),
 		taskSet("tasks.y test", nil, "bb")}}
 	equalRows(t, s.dataTable(),
-		"tasks.x (seed 1, 2) | base | 2 | 1 | 3", "tasks.x (seed 1, 2) | miss_func | 1 | 1 | 2",
+		"tasks.x (seed 1, 2) | Base category | 2 | 1 | 3", "tasks.x (seed 1, 2) | Missing function | 1 | 1 | 2",
 		"tasks.x (seed 1, 2) | total | 3 | 2 | 5", "tasks.x (seed 1, 2) | families | 2 | 1 | 3",
-		"tasks.y | base |  | 2 | 2", "tasks.y | total |  | 2 | 2", "tasks.y | families |  | 1 | 1")
+		"tasks.y | Base category |  | 2 | 2", "tasks.y | total |  | 2 | 2", "tasks.y | families |  | 1 | 1")
 }
 
 // mixed is a data set of two experts and two failures; the task of the last one is a test task.

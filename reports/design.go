@@ -43,8 +43,10 @@ func designOf(n *lang.Node, ref artifact.Ref) (d Design) {
 			d.Init = name
 		}
 	}
-	if slices.ContainsFunc(n.Inputs, func(in lang.Input) bool { return in.Setting == "policy" && in.Ref.Type == "endpoint" }) {
-		d.Model = apiModels
+	for _, in := range n.Inputs {
+		if in.Setting == "policy" && in.Ref.Type == "endpoint" {
+			d.Model = apiModels
+		}
 	}
 	if l, ok := n.Stage.(lang.Labeled); ok {
 		for _, one := range []struct {
@@ -113,11 +115,29 @@ func (s *Study) proposed() string {
 	if len(s.Compare) == 0 || len(s.Compare[0].Pairs) == 0 {
 		return ""
 	}
-	pairs := s.Compare[0].Pairs
-	if slices.ContainsFunc(pairs, func(p []string) bool { return p[1] != pairs[0][1] }) {
-		return ""
+	if first := s.Compare[0]; first.subject() == first.Pairs[0][1] {
+		return first.subject()
 	}
-	return pairs[0][1]
+	return ""
+}
+
+// definitions explain the paper's methods and its measure of the signal, for readers who do not know the paper.
+var definitions = []page.Term{
+	{Name: "SFT", Text: "fine-tuning on expert trajectories"},
+	{Name: "RCTP-FT", Text: "on good and bad ones, each with a reward token"},
+	{Name: "GRPO", Text: "RL that compares the episodes of a task, its group"},
+	{Name: "RC-GRPO", Text: "GRPO whose episodes each draw a reward token"},
+	{Name: "group without variance", Text: "all its episodes have one reward, so nothing is learned"},
+}
+
+// terms returns the definitions of what the arms differ in, and of the measure if the question is about it.
+func (s *Study) terms() []page.Term {
+	return slices.DeleteFunc(slices.Clone(definitions), func(t page.Term) bool {
+		return !slices.ContainsFunc(s.Arms, func(a Arm) bool { return a.Init == t.Name || a.Method == t.Name }) &&
+			!(strings.HasPrefix(t.Name, "group") && slices.ContainsFunc(s.leading(), func(c Comparison) bool {
+				return c.Outcome == "zero_variance"
+			}))
+	})
 }
 
 // cross returns the arms of the largest complete table of initialisations by methods that starts with the first

@@ -36,7 +36,7 @@ func (c *Contrast) between(i stats.Interval) string {
 	if !i.Known() {
 		return "–"
 	}
-	return c.difference(i.Low) + "\u00a0…\u00a0" + c.difference(i.High)
+	return page.Range(c.difference(i.Low), c.difference(i.High))
 }
 
 // excludes names the effects that the interval of an undecided contrast excludes, with an expectation only those in its

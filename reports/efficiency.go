@@ -75,7 +75,7 @@ func (a *Arm) forecastMean(metric string) page.Cell {
 		square += (high[i] - low[i]) * (high[i] - low[i]) / 4
 	}
 	mean, half := stats.Mean(values), math.Sqrt(square)/float64(n)
-	c := page.Number(mean).With("%s\u00a0…\u00a0%s", page.Significant(mean-half), page.Significant(mean+half))
+	c := page.Number(mean).With("%s", page.Range(page.Significant(mean-half), page.Significant(mean+half)))
 	c.Interval = &stats.Interval{Low: mean - half, High: mean + half}
 	return c
 }

@@ -57,8 +57,9 @@ func forests(id string, effects []page.Effect) (parts []page.Part) {
 	for _, unit := range units {
 		f := &page.Figure{ID: id, Title: "Differences", X: "difference in " + cmp.Or(unit, "units of the metric"),
 			Note: "The interval contains the interval over seeds, which treats seeds as independent, and, for success, the " +
-				"one over task families, which treats families as independent. A difference is too small to be detected if " +
-				"a test at 5 % finds it with a power below 80 %, given the variance of these data."}
+				"one over task families, which treats families as independent. A filled dot is decided: the adjusted test is " +
+				"below 5 %, or the interval excludes every difference that matters. This run cannot detect a difference that " +
+				"a test at 5 % finds with a power below 80 %, given the variance of these data."}
 		if unit != page.PointsUnit {
 			f.ID, f.Title = id+"-"+page.Slug(unit), f.Title+", "+unit
 		}
@@ -172,7 +173,7 @@ func (s *Study) crossDifference(how Comparison, set, a, b string) page.Cell {
 	e := s.effect(c, set)
 	cell := page.Cell{Text: c.difference(c.Mean), Value: &c.Mean}.From(c.own(by))
 	if e.Low != nil && e.High != nil {
-		cell.Detail = fmt.Sprintf("%s\u00a0…\u00a0%s", e.Amount(*e.Low), e.Amount(*e.High))
+		cell.Detail = page.Range(e.Amount(*e.Low), e.Amount(*e.High))
 	}
 	return cell
 }
@@ -197,7 +198,7 @@ func (s *Study) runLine() string {
 			seeds[*r.Seed] = true
 		}
 	}
-	if compared := s.leadingArms(); len(compared) > 0 {
+	if compared := s.comparedArms(); len(compared) > 0 {
 		add("%s", compared)
 	}
 	if len(seeds) > 0 {
@@ -224,22 +225,12 @@ func (s *Study) runLine() string {
 	return strings.Join(parts, " · ")
 }
 
-// mostNamed is the number of arms above which the line of the run counts arms and does not name them.
-const mostNamed = 6
-
-// leadingArms names the arms of the leading comparisons and counts the others: "a and b compared, 5 more arms
-// below".
-func (s *Study) leadingArms() string {
-	var first, second, names []string
+// comparedArms counts the arms of the leading comparisons and the others: "4 arms compared, 5 more below".
+func (s *Study) comparedArms() string {
+	var names []string
 	for _, e := range s.leadingEffects() {
-		first, second = append(first, e.A), append(second, e.B)
-	}
-	for _, label := range append(first, second...) {
-		page.IndexOrAppend(&names, label)
-	}
-	text := english.Plural(len(names), "arm", "")
-	if n := len(names) - 1; 0 < n && n < mostNamed {
-		text = strings.Join(names[:n], ", ") + " and " + names[n]
+		page.IndexOrAppend(&names, e.A)
+		page.IndexOrAppend(&names, e.B)
 	}
 	switch others := len(s.Arms) - len(names); {
 	case len(s.Arms) == 0:
@@ -247,9 +238,9 @@ func (s *Study) leadingArms() string {
 	case len(names) == 0:
 		return english.Plural(len(s.Arms), "arm", "")
 	case others > 0:
-		return text + " compared, " + english.Plural(others, "more arm", "") + " below"
+		return fmt.Sprintf("%s compared, %d more below", english.Plural(len(names), "arm", ""), others)
 	}
-	return text + " compared"
+	return english.Plural(len(names), "arm", "") + " compared"
 }
 
 // models describes the models that the shown stages start from: their shape, or the name of the stage that reads them.

@@ -68,12 +68,15 @@ func TestSectionsChooseAndOrder(t *testing.T) {
 func TestAPageExplainsTheMethodsOfItsArmsOnce(t *testing.T) {
 	s := synthetic(1, 10, 8)
 	text := htmlOf(t, s.Page())
-	if n := strings.Count(text, "RC-GRPO: reward-conditioned GRPO"); n != 1 {
+	if n := strings.Count(text, "GRPO whose episodes each draw a reward token"); n != 1 {
 		t.Errorf("got %d explanations of RC-GRPO, want 1", n)
 	}
-	s.Arms = s.Arms[:1]
-	s.Arms[0].Label = "SFTX + mine"
-	if notes := s.methodNotes(); notes != nil {
-		t.Errorf("got %q for an arm of no known method", notes)
+	if !strings.Contains(text, "<b>group without variance</b>") {
+		t.Error("the page does not define the measure of its question")
+	}
+	s.Arms, s.Compare = s.Arms[:1], nil
+	s.Arms[0].Design = Design{Init: "SFTX", Method: "mine"}
+	if terms := s.terms(); len(terms) > 0 {
+		t.Errorf("got %q for an arm of no known method", terms)
 	}
 }

@@ -415,9 +415,9 @@ func TestReportOfAWholeExperiment(t *testing.T) {
 	// times 0.9, 1 and 1.1.
 	wantAll(t, text, "Does training help?", "Scripted stages, no model.",
 		"Where more training helps: success on test tasks",
-		"Yes: success, expected higher: +20.0 points [", "40 tasks, 20 families",
+		"Success: Yes. Much training raises success: 20.0 points higher than Little training (", "40 tasks, 20 families",
 		"Trained once (one policy, 3 evaluations)", "40 test tasks per evaluation (160 different ones)",
-		"Yes: reward, expected higher: +0.155 [+0.116, +0.194], Much training against Little training; ")
+		"Reward: Yes. Much training raises reward: 0.155 higher than Little training (0.116 to 0.194). ")
 	wantAll(t, html, "Much training: 20 of 30 failed and 20 of 90 passed episodes")
 	wantAll(t, text, "Much training: 20 of 30 failed and 20 of 90 passed episodes, in the HTML page")
 	wantAll(t, html, "75.0 %", "55.0 %", "50.0 %", // main table

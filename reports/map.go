@@ -219,23 +219,33 @@ func (m *Map) figure(id, on string, marks []mapMark) *page.Figure {
 		Scale: strings.TrimSuffix(page.ScalePrefix+marks[0].unit(), ", "),
 		Note: fmt.Sprintf("A mark for each pair of %q. Horizontal: mean %s of the arm with it over the early window. "+
 			"Vertical: mean %s of the arm without it. Colour: difference of %s, with minus without. A triangle points up "+
-			"for a higher outcome and down for a lower one. Large marks: the 95\u00a0%% interval excludes 0 (not adjusted for "+
-			"the number of pairs).", m.Compare, axisName(m.X), axisName(m.Y), on),
+			"for a higher outcome and down for a lower one. ", m.Compare, axisName(m.X), axisName(m.Y), on),
 	}
+	clear := map[bool]int{} // marks whose interval excludes 0, by whether the outcome is higher
 	series := page.Series{Name: m.Compare, Arm: page.NoArm}
 	for _, mark := range marks {
 		if len(mark.x) == 0 || len(mark.y) == 0 {
 			continue // the table shows a dash
 		}
 		hull, unit := mark.hull(), mark.scale()
+		if hull.Known() && hull.Excludes(0) {
+			clear[mark.Mean > 0]++
+		}
 		series.Points = append(series.Points, page.Point{Label: mark.key, X: stats.Mean(mark.x), Value: stats.Mean(mark.y),
 			Shade: unit * mark.Mean, Interval: stats.Interval{Low: unit * hull.Low, High: unit * hull.High},
 			Source: page.Together("as in the table of the same title", "", mark.Source, mark.sourceX, mark.sourceY)})
 	}
-	if len(series.Points) > 0 {
-		f.Series = append(f.Series, series)
+	if len(series.Points) == 0 {
+		return nil
 	}
-	return f.OrNil()
+	f.Series = append(f.Series, series)
+	size := "Large marks"
+	if f.Title += fmt.Sprintf(": of %d pairs, %d clearly higher and %d clearly lower", len(series.Points), clear[true],
+		clear[false]); len(clear) == 0 {
+		size = "No mark is large; large ones"
+	}
+	f.Note += size + ": the 95\u00a0% interval excludes 0 (not adjusted for the number of pairs)."
+	return f
 }
 
 // axisName returns the words for a metric and its name in the logs.

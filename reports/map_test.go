@@ -58,7 +58,7 @@ func TestAMapPlacesEachPairByEarlyMetricsOfItsArms(t *testing.T) {
 	effects := p.Effects // of the forest plot: a/b, its share without variance, a/c
 	for row, effect := range map[int]page.Effect{0: effects[0], 1: effects[2]} {
 		cells := first[1].Table.Rows[row].Cells
-		want := fmt.Sprintf("%s [%s…%s]", effect.Amount(effect.Effect), effect.Amount(*effect.Low),
+		want := fmt.Sprintf("%s [%sto%s]", effect.Amount(effect.Effect), effect.Amount(*effect.Low),
 			effect.Amount(*effect.High))
 		if got := fmt.Sprintf("%s [%s]", cells[1].Text, strings.ReplaceAll(cells[3].Text, "\u00a0", "")); got != want {
 			t.Errorf("row %d: got %s, want %s of the forest plot", row, got, want)

@@ -183,7 +183,8 @@ func TestTerminalTablesKeepWithinTheirWidth(t *testing.T) {
 }
 
 func TestFigureDataHoldsEveryRunAndEveryUpdate(t *testing.T) {
-	s := &Study{Arms: []Arm{{Label: "a", Runs: []SeedRun{logging(1, "reward", 0.5, 0.25), logging(2, "reward", 1, 0, 0.125)}}}}
+	s := &Study{Arms: []Arm{{Label: "a",
+		Runs: []SeedRun{logging(1, "reward", 0.5, 0.25), logging(2, "reward", 1, 0, 0.125)}}}}
 	want := [][]string{{"update", "a, seed 1", "a, seed 2"}, {"1", "0.5", "1"}, {"2", "0.25", "0"}, {"3", "", "0.125"}}
 	equal(t, "data", curveFigures[0].figure(s).CSV(), want)
 }

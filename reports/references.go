@@ -56,17 +56,16 @@ func (r *Reference) faults() (all hcl.Diagnostics) {
 		bad(r.At["counts"], "Empty reference", "A reference needs passed tasks of at least one arm: counts = { \"ARM\" = { "+
 			"%s = N } }.", overall)
 	}
-	check := func(setting string, counts map[string]map[string]int) {
-		name, _, _ := strings.Cut(setting, ".")
+	check := func(at hcl.Range, setting string, counts map[string]map[string]int) {
 		for _, arm := range sortedKeys(counts) {
 			for _, detail := range r.rowFaults(counts[arm]) {
-				bad(r.At[name], "Impossible counts", "%s.%q: %s", setting, arm, detail)
+				bad(at, "Impossible counts", "%s.%q: %s", setting, arm, detail)
 			}
 		}
 	}
-	check("counts", r.Counts)
+	check(r.At["counts"], "counts", r.Counts)
 	for _, group := range sortedKeys(r.Others) {
-		check(fmt.Sprintf("others.%q", group), r.Others[group])
+		check(r.At["others"], fmt.Sprintf("others.%q", group), r.Others[group])
 	}
 	return all
 }
@@ -209,7 +208,7 @@ func (s *Study) referenceParts() []page.Part {
 				case category == overall:
 					add(all, p, "")
 				default:
-					add(parted, p, category, page.Text("%s", category))
+					add(parted, p, category, page.Text("%s", categoryName(category)))
 				}
 			}
 		}
@@ -317,7 +316,7 @@ func (s *Study) ablationTables() []page.Part {
 			}
 			cells := []page.Cell{page.Text("%s → %s", names[0], names[1]), e.A.cell(), e.B.cell(),
 				page.Cell{Text: page.Points(e.Difference), Value: &e.Difference, Interval: &e.Interval}.
-					With("%s\u00a0…\u00a0%s", page.Points(e.Interval.Low), page.Points(e.Interval.High))}
+					With("%s", page.Range(page.Points(e.Interval.Low), page.Points(e.Interval.High)))}
 			t.Add(page.NoArm, append(cells, contrastOf(s.decided(set), how, names).besideReference(e)...)...)
 		}
 		parts = append(parts, page.PartsOf(t.OrNil(), set)...)
@@ -334,7 +333,7 @@ func (c *Contrast) besideReference(e *PublishedEffect) []page.Cell {
 	difference, within := page.Cell{Text: page.Points(c.Mean), Value: &c.Mean}, page.Text("–")
 	if i := c.hull(); i.Known() {
 		difference.Interval = &i
-		difference = difference.With("%s\u00a0…\u00a0%s", page.Points(i.Low), page.Points(i.High))
+		difference = difference.With("%s", page.Range(page.Points(i.Low), page.Points(i.High)))
 		within = page.Text("%s", map[bool]string{true: "no", false: "yes"}[i.Excludes(e.Difference)])
 	}
 	return []page.Cell{c.CellA.From(c.own(byReward)), c.CellB.From(c.own(byReward)),

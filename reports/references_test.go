@@ -92,9 +92,10 @@ func TestAReferenceStandsBesideThePageAndIsNoArm(t *testing.T) {
 			Others: map[string]map[string]map[string]int{"qwen": {"Base": {"overall": 9}},
 				"API models": {"Opus-4.5": {"overall": 49}}}}}}
 	tables := s.referenceParts()
-	equalRows(t, tables[0].Table, "Opus-4.5 | 61.3 % | – | – | –", "Base | 11.2 % | – | – | –", "qwen/GRPO | 73.8 % | 25.0 % | yes | 0.009",
+	equalRows(t, tables[0].Table, "Opus-4.5 | 61.3 % | – | – | –", "Base | 11.2 % | – | – | –",
+		"qwen/GRPO | 73.8 % | 25.0 % | yes | 0.009",
 		"qwen/RC | 85.0 % | 75.0 % | yes | 0.608")
-	equalRows(t, tables[1].Table, "qwen/RC | base | 77.8 % | 75.0 % | yes | 1")
+	equalRows(t, tables[1].Table, "qwen/RC | Base category | 77.8 % | 75.0 % | yes | 1")
 	equalRows(t, s.ablationTables()[0].Table,
 		"qwen/GRPO → qwen/RC | 73.8 % | 85.0 % | +11.2 | 25.0 % | 75.0 % | +50.0 | no")
 	if got := s.labels(); len(got) != 2 {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -73,8 +72,8 @@ func (s *Study) mainTable(set string) *page.Table {
 	overSeeds := most >= methodPolicies
 	decoding, decodingNotes := s.decoding(set)
 	t := &page.Table{ID: "main-" + setID(set), Title: "Success on " + setName(set) + ", " + decoding}
-	t.Columns = append(page.Columns("<Arm", "Overall"), page.Column{Name: "Mean over seeds", Omitted: !overSeeds})
-	t.Columns = append(append(t.Columns, page.Columns(categories...)...), page.Column{Name: "Official verdict",
+	t.Columns = append(page.Columns("<Arm", "Overall"), page.Column{Name: "95 % over seeds", Omitted: !overSeeds})
+	t.Columns = append(append(t.Columns, categoryColumns(categories)...), page.Column{Name: "Official verdict",
 		Omitted: s.taskSources() == ownTasks})
 	if sampled {
 		t.Columns = append(t.Columns, page.Column{Name: "Sampled"})
@@ -88,7 +87,7 @@ func (s *Study) mainTable(set string) *page.Table {
 			return pooled(samples(all, category, by == byVerdict)).share().From(a.sourceOfScores(set, category, by))
 		}
 		cells := []page.Cell{s.armName(&a, a.sourceOfScores(set, "", byReward)), share("", byReward),
-			seedMean(rates(samples(all, "", false))).From(a.sourceOfScores(set, "", byMean))}
+			overSeedsCell(samples(all, "", false)).From(a.sourceOfScores(set, "", byMean))}
 		for _, c := range categories {
 			cells = append(cells, share(c, byReward))
 		}
@@ -108,7 +107,7 @@ func (s *Study) mainTable(set string) *page.Table {
 			"counts once."
 	}
 	starred := slices.ContainsFunc(t.Rows, func(r page.Row) bool { return r.Cells[1].Mark == page.MarkBest })
-	t.Notes = slices.Concat(s.mainNotes(set, overSeeds, starred), decodingNotes, s.methodNotes())
+	t.Notes = slices.Concat(s.mainNotes(set, overSeeds, starred), decodingNotes)
 	return t
 }
 
@@ -226,39 +225,15 @@ func (s *Study) mainNotes(set string, overSeeds, starred bool) []string {
 			"family, because the episodes of one family pass and fail together. It treats families as independent and "+
 			"holds for these policies.")
 	if overSeeds {
-		notes = append(notes, fmt.Sprintf("Mean over seeds: of distinct policies, with its 95 %% t-interval, which "+
-			"treats policies as independent; a dash with fewer than %d policies. A t-interval beyond 0 or 100 %% is cut "+
-			"there, and the cell shows this.", methodPolicies))
+		notes = append(notes, fmt.Sprintf("Over seeds: the 95 %% t-interval of the mean over distinct policies, which "+
+			"treats policies as independent, with that mean if it is not the overall share; a dash with fewer than %d "+
+			"policies. A t-interval beyond 0 or 100 %% is cut there, and the cell shows this.", methodPolicies))
 	}
 	if starred {
 		notes = append(notes, "★ marks an arm that beats every other arm by the tests of this page, Holm-adjusted together "+
 			"with all claims on the set.")
 	}
 	return notes
-}
-
-// methodNames are the paper's methods by the words of arms' labels.
-var methodNames = [][2]string{
-	{"SFT", "supervised fine-tuning on experts"},
-	{"RCTP-FT", "fine-tuning of a reward-conditioned trajectory policy: on good and bad trajectories, each with a " +
-		"reward token"},
-	{"GRPO", "group relative policy optimisation"},
-	{"RC-GRPO", "reward-conditioned GRPO: each rollout of a group draws a reward token"},
-}
-
-// methodNotes explains the methods that the labels of the arms name.
-func (s *Study) methodNotes() []string {
-	var used []string
-	for _, name := range methodNames {
-		named := regexp.MustCompile(`(^|[ /])` + name[0] + `($|[ ,(])`)
-		if slices.ContainsFunc(s.Arms, func(a Arm) bool { return named.MatchString(a.Label) }) {
-			used = append(used, name[0]+": "+name[1])
-		}
-	}
-	if len(used) == 0 {
-		return nil
-	}
-	return []string{strings.Join(used, "; ") + "."}
 }
 
 // unlessMerged returns a cell of official verdicts, or a dash if the tasks of the set have merged requests: the
@@ -280,6 +255,25 @@ func seedMean(shares []float64) page.Cell {
 		return page.Text("–")
 	}
 	return shareMean(shares)
+}
+
+// overSeedsCell shows the t-interval of the mean over policies, and the mean if it is not the pooled share; a dash
+// below three policies.
+func overSeedsCell(all []sample) page.Cell {
+	c := seedMean(rates(all))
+	if c.Value == nil {
+		return c
+	}
+	details := c.Lines()[1:]
+	if c.Interval == nil {
+		c.Text, details = "–", c.Lines()
+	} else {
+		c.Text = page.PercentRange(*c.Interval)
+	}
+	if pool := pooled(all).total(); math.Abs(*c.Value-pool.Mean()) > 1e-9 {
+		details = append([]string{"mean " + page.Percent(*c.Value)}, details...)
+	}
+	return c.With("%s", strings.Join(details, " · "))
 }
 
 // shareMean returns the mean of shares with its t-interval. An interval beyond 0 or 1 is cut, and the detail shows the
@@ -347,7 +341,8 @@ func (s *Study) seedTable(set string) *page.Table {
 	categories := s.categories(set)
 	t := &page.Table{
 		ID: "seeds-" + setID(set), Title: "Each seed separately (" + setName(set) + ")", Folded: true, Omitted: true,
-		Columns: append(page.Columns("<Arm", "<Seed", "Overall"), page.Columns(append(categories, "Official verdict")...)...),
+		Columns: append(append(page.Columns("<Arm", "<Seed", "Overall"), categoryColumns(categories)...),
+			page.Column{Name: "Official verdict"}),
 		Notes: []string{"Counts with 95 % Wilson intervals clustered by family; means over seeds with their 95 % " +
 			"t-intervals. They treat task families and policies as independent. A policy that several seeds evaluate has " +
 			"one row."},
@@ -393,9 +388,11 @@ func (s *Study) categoryFigure(set string) *page.Figure {
 	f := &page.Figure{
 		ID: "fig-categories-" + setID(set), Title: "Success on " + setName(set), X: "category", Y: "success", Share: true,
 		Note:       "Points with the 95 % Wilson interval, clustered by task family: families are independent.",
-		Categories: slices.Clone(categories),
+		Categories: []string{"Overall"},
 	}
-	f.Categories[0] = "Overall"
+	for _, c := range categories[1:] {
+		f.Categories = append(f.Categories, categoryName(c))
+	}
 	for i, a := range s.Arms {
 		all := a.policies(set, true)
 		if len(all) == 0 {

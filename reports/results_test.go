@@ -53,13 +53,14 @@ func TestForecastIsComparedWithTheFirstUpdate(t *testing.T) {
 			"forecast_all_wrong": 0.1, "all_right": measured - 0.2, "all_wrong": 0.2}},
 			{Update: 2, Values: map[string]float64{"zero_variance": 1}}}
 	}
-	s := &Study{Arms: []Arm{{Label: "x", Runs: []SeedRun{{Seed: seedOf(1), Curve: curve(0.5, 0.4, 0.6, 0.55), CurveFrom: "a"},
-		{Seed: seedOf(2), Curve: curve(0.5, 0.4, 0.6, 0.75), CurveFrom: "b"}}}, {Label: "none"}}}
+	s := &Study{Arms: []Arm{{Label: "x",
+		Runs: []SeedRun{{Seed: seedOf(1), Curve: curve(0.5, 0.4, 0.6, 0.55), CurveFrom: "a"},
+			{Seed: seedOf(2), Curve: curve(0.5, 0.4, 0.6, 0.75), CurveFrom: "b"}}}, {Label: "none"}}}
 	table := s.forecastTable()
 	equalRows(t, table, "x | 50.0 % | 40.0 % | 10.0 % | 65.0 % | 45.0 % | 20.0 % | 1 of 2",
 		"All trainings | – | – | – | – | – | – | 1 of 2")
 	// Wilson's interval of 1 of 2, z = 1.96: (0.5 + z²/4 ± z·√(0.125 + z²/16)) / (1 + z²/2), 0.095 to 0.905.
-	all, claim := table.Rows[1].Cells[7], "1 of 2 (fewer than 95 % · 9.5 … 90.5)"
+	all, claim := table.Rows[1].Cells[7], "1 of 2 (fewer than 95 % · 9.5 to 90.5)"
 	if strings.ReplaceAll(all.Line(), " %", " %") != claim || !slices.Equal(all.Source.From, []string{"a", "b"}) {
 		t.Errorf("got the claim %q from %q, want %q of both trainings", all.Line(), all.Source.From, claim)
 	}
@@ -143,8 +144,8 @@ func TestForecastEfficiencyIsShownBesideTheMeasuredGain(t *testing.T) {
 	for _, c := range table.Rows[0].Cells {
 		got = append(got, strings.ReplaceAll(c.Line(), "\u00a0", " "))
 	}
-	equal(t, "forecast and GRPO", got[:5], []string{"RCTP-FT + RC-GRPO", "1.00 (0.750 … 1.25)", "2.00 (1.75 … 2.25)",
-		"0.500 (0.250 … 0.750)", "RCTP-FT + GRPO"})
+	equal(t, "forecast and GRPO", got[:5], []string{"RCTP-FT + RC-GRPO", "1.00 (0.750 to 1.25)", "2.00 (1.75 to 2.25)",
+		"0.500 (0.250 to 0.750)", "RCTP-FT + GRPO"})
 	gain := s.compare(Comparison{}, []string{"RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"}, "test")
 	if cell := table.Rows[0].Cells[5]; cell.Value == nil || *cell.Value != gain.Mean || cell.Source.By == "" {
 		t.Errorf("got the gain %+v, want %v with its source", cell, gain.Mean)

@@ -11,6 +11,7 @@ import (
 func (s *Study) Page() *page.Page {
 	p := s.complete()
 	p.Title, p.Question, p.Expect, p.Failures = s.Name, s.Question, s.Expect, s.Failures
+	p.Terms = s.terms()
 	p.Limits = append(slices.Clone(s.Notes), s.limits()...)
 	for i := range p.Sections {
 		p.Sections[i].Trim()

@@ -229,6 +229,20 @@ func (s *Study) categories(set string) []string {
 	return sortedKeys(found)
 }
 
+// categoryNames are words for the benchmark's categories. An arm may be called base, too.
+var categoryNames = map[string]string{"base": "Base category", "miss_func": "Missing function",
+	"miss_param": "Missing parameter", "long_context": "Long context", "composite": "Composite"}
+
+func categoryName(category string) string { return cmp.Or(categoryNames[category], category) }
+
+// categoryColumns returns a column for each category.
+func categoryColumns(categories []string) (all []page.Column) {
+	for _, c := range categories {
+		all = append(all, page.Column{Name: categoryName(c)})
+	}
+	return all
+}
+
 // comparisons returns the comparisons of the report, those with an expectation first. Without any, every arm is
 // compared with the first arm, paired by task if both have the same tasks.
 func (s *Study) comparisons() []Comparison {

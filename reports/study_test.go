@@ -258,7 +258,8 @@ func TestDifferentTasksAreComparedUnpaired(t *testing.T) {
 func TestLosingATenthOfTheTasksIsNoError(t *testing.T) {
 	ten := strings.Repeat("1", 10)
 	for n, ok := range map[int]bool{10: true, 9: true, 8: false} {
-		s := &Study{Arms: []Arm{{Label: "a", Runs: []SeedRun{scored(1, ten)}}, {Label: "b", Runs: []SeedRun{scored(1, ten[:n])}}},
+		s := &Study{Arms: []Arm{{Label: "a", Runs: []SeedRun{scored(1, ten)}},
+			{Label: "b", Runs: []SeedRun{scored(1, ten[:n])}}},
 			Compare: []Comparison{{Label: "x", Pairs: [][]string{{"b", "a"}}}}}
 		if err := s.check(); (err == nil) != ok {
 			t.Errorf("%d of 10 tasks have a partner: got %v, want an error: %v", n, err, !ok)
@@ -302,8 +303,9 @@ func TestAllTestsOfASetAreAdjustedTogether(t *testing.T) {
 		t.Fatalf("got %d contrasts adjusted over %d tests, want 3 over 3", len(all), all[0].Tests)
 	}
 	close12(t, "adjusted", all[0].Adjusted, 3*2/math.Pow(2, 9))
-	if answer := s.answers()[0].String(); !strings.HasPrefix(answer, "Higher: success +22.5 points [") ||
-		!strings.HasSuffix(answer, ", b against a; these two policies.") {
+	answer := s.answers()[0].String()
+	if !strings.HasPrefix(answer, "Success: Higher. b raises success: 22.5 points higher than a (") ||
+		!strings.HasSuffix(answer, "). These two policies.") {
 		t.Errorf("got the answer %q about one policy per side", answer)
 	}
 	claims := s.claims("")
@@ -342,20 +344,21 @@ func TestTheAnswerNamesEveryExpectation(t *testing.T) {
 			runs[i].Scores, runs[i].ScoresFrom = from.Scores, from.ScoresFrom
 		}
 	}
-	s := &Study{Windows: Windows{Early: 1, Late: 2}, Arms: []Arm{{Label: "SFT + GRPO", Runs: plain}, {Label: "RCTP-FT + RC-GRPO", Runs: token}},
+	s := &Study{Windows: Windows{Early: 1, Late: 2}, Arms: []Arm{{Label: "SFT + GRPO", Runs: plain},
+		{Label: "RCTP-FT + RC-GRPO", Runs: token}},
 		Compare: []Comparison{
 			{Label: "the method", Pairs: [][]string{{"SFT + GRPO", "RCTP-FT + RC-GRPO"}}, Expect: "higher"},
 			{Label: "other", Pairs: [][]string{{"RCTP-FT + RC-GRPO", "SFT + GRPO"}}},
 			{Label: "the method", Pairs: [][]string{{"SFT + GRPO", "RCTP-FT + RC-GRPO"}}, Outcome: "zero_variance",
 				Expect: "lower"},
 		}}
-	want := []string{"The opposite: success, expected higher: −33.3 points [−51.3, −15.4], RCTP-FT + RC-GRPO " +
-		"against SFT + GRPO; 3 seeds.",
-		"Yes: groups without variance, expected lower: −12.3 points [−18.6, −6.1], RCTP-FT + RC-GRPO against " +
-			"SFT + GRPO; 3 seeds."}
+	want := []string{"Success: The opposite. RCTP-FT + RC-GRPO lowers success: 33.3 points lower than SFT + GRPO " +
+		"(15.4 to 51.3). 3 seeds.",
+		"Groups without variance: Yes. RCTP-FT + RC-GRPO lowers the share of groups without variance: 12.3 points lower " +
+			"than SFT + GRPO (6.1 to 18.6). 3 seeds."}
 	var got []string
 	for _, a := range s.answers() {
-		got = append(got, a.String())
+		got = append(got, strings.ReplaceAll(a.String(), "\u00a0", " "))
 	}
 	equal(t, "one answer for each expectation", got, want)
 	for _, c := range s.decided("") { // three claims: success twice, in both directions, and training
@@ -394,7 +397,8 @@ func TestUndecidedResultsNameTheExcludedEffects(t *testing.T) {
 func TestTrainingsOfDifferentLengthsAreComparedAtTheSameUpdates(t *testing.T) {
 	long, short := logging(1, "reward", 0.1, 0.2, 0.3, 0.4, 0.5, 0.6), logging(2, "reward", 0.7, 0.8, 0.9)
 	short.Seed = long.Seed
-	s := &Study{Windows: Windows{Early: 1, Late: 1}, Arms: []Arm{{Label: "long", Runs: []SeedRun{long}}, {Label: "short", Runs: []SeedRun{short}}}}
+	s := &Study{Windows: Windows{Early: 1, Late: 1}, Arms: []Arm{{Label: "long", Runs: []SeedRun{long}},
+		{Label: "short", Runs: []SeedRun{short}}}}
 	var got []string
 	for _, row := range s.lateTable().Rows {
 		got = append(got, row.Cells[0].Text+" "+row.Cells[1].Text+" "+row.Cells[2].Text)
@@ -410,11 +414,11 @@ func TestTrainingsOfDifferentLengthsAreComparedAtTheSameUpdates(t *testing.T) {
 
 func TestCutIntervalsShowTheFullOne(t *testing.T) {
 	cell := shareMean([]float64{0.9, 1, 0.95}) // t: 0.95 ± 4.3027·0.05/√3 = 0.826 … 1.074
-	if got := strings.ReplaceAll(cell.Detail, "\u00a0", " "); got != "t 82.6 … 100.0 · cut from 82.6 … 107.4" ||
+	if got := strings.ReplaceAll(cell.Detail, "\u00a0", " "); got != "t 82.6 to 100.0 · cut from 82.6 to 107.4" ||
 		cell.Interval.High != 1 {
 		t.Errorf("got %q in %v", got, *cell.Interval)
 	}
-	if got := strings.ReplaceAll(shareMean([]float64{0.4, 0.5, 0.6}).Detail, "\u00a0", " "); got != "t 25.2 … 74.8" {
+	if got := strings.ReplaceAll(shareMean([]float64{0.4, 0.5, 0.6}).Detail, "\u00a0", " "); got != "t 25.2 to 74.8" {
 		t.Errorf("an interval inside: got %q", got)
 	}
 }
@@ -451,8 +455,9 @@ func TestAGapOfZeroHasAnInterval(t *testing.T) {
 	}
 	s := &Study{Arms: []Arm{{Label: "a", Runs: runs}}}
 	cell := s.gapTable("").Rows[0].Cells[4]
-	if got := strings.ReplaceAll(cell.Text, "\u00a0", " "); got != "−16.8 … +16.8" || cell.Detail != "over task families" {
-		t.Errorf("got %q %q, want −16.8 … +16.8 over task families", got, cell.Detail)
+	got := strings.ReplaceAll(cell.Text, "\u00a0", " ")
+	if got != "−16.8 to +16.8" || cell.Detail != "over task families" {
+		t.Errorf("got %q %q, want −16.8 to +16.8 over task families", got, cell.Detail)
 	}
 }
 
@@ -583,7 +588,7 @@ func TestMainTablePoolsByFamilyAndShowsTheMeanOverSeedsBesideIt(t *testing.T) {
 	s := &Study{Arms: []Arm{{Label: "a", Runs: []SeedRun{scored(1, "1110"), scored(2, "10"), scored(3, "1111")}},
 		{Label: "b", Runs: []SeedRun{scored(1, "0000"), scored(2, "1000")}}}}
 	table := s.mainTable("")
-	equal(t, "columns", heads(table), []string{"Arm", "Overall", "Mean over seeds", "Official verdict"})
+	equal(t, "columns", heads(table), []string{"Arm", "Overall", "95 % over seeds", "Official verdict"})
 	overall, mean := table.Rows[0].Cells[1], table.Rows[0].Cells[2]
 	if want := stats.ClusteredWilson([]stats.Family{{Sum: 5, N: 6}, {Sum: 3, N: 4}},
 		stats.Level); overall.Count != 8 || overall.Of != 10 || *overall.Value != 0.8 || *overall.Interval != want {
@@ -594,6 +599,9 @@ func TestMainTablePoolsByFamilyAndShowsTheMeanOverSeedsBesideIt(t *testing.T) {
 	close12(t, "low of the mean", mean.Interval.Low, 0.75-4.302652729749464*0.25/math.Sqrt(3))
 	if *mean.Value != 0.75 || mean.Of != 0 || mean.Interval.High != 1 { // cut to a share
 		t.Errorf("mean: got %v in %v, want 0.75 in 0.129 to 1", *mean.Value, *mean.Interval)
+	}
+	if !strings.HasPrefix(mean.Detail, "mean 75.0") || !strings.Contains(mean.Detail, "cut from") {
+		t.Errorf("got %q, want the mean, which is not the overall share, and the interval before the cut", mean.Detail)
 	}
 	if got := table.Rows[1].Cells[2].Text; got != "–" {
 		t.Errorf("mean over two seeds: got %q, want a dash", got)

@@ -112,7 +112,7 @@ func meanNumber(values []float64) page.Cell {
 	}
 	c := page.Number(stats.Mean(values))
 	if len(values) > 1 {
-		c = c.With("%s\u00a0…\u00a0%s", page.Significant(slices.Min(values)), page.Significant(slices.Max(values)))
+		c = c.With("%s", page.Range(page.Significant(slices.Min(values)), page.Significant(slices.Max(values))))
 	}
 	return c
 }
@@ -490,7 +490,7 @@ func meanWithT(values []float64) page.Cell {
 	c := meanNumber(values)
 	if i := stats.TInterval(values, stats.Level); len(values) >= methodPolicies && i.Known() {
 		c.Interval = &i
-		c = c.With("t\u00a0%s\u00a0…\u00a0%s", page.Significant(i.Low), page.Significant(i.High))
+		c = c.With("t\u00a0%s", page.Range(page.Significant(i.Low), page.Significant(i.High)))
 	}
 	return c
 }

@@ -230,6 +230,9 @@ func visibleValues(text string) map[string]string {
 		}
 		content := cellDetails.Replace(cellPad.ReplaceAllString(element[2], ""))
 		text, detail, _ := strings.Cut(html.UnescapeString(content), "\x00")
+		if _, row, _, _ := page.ParseCell(element[1]); row == 0 {
+			detail = "" // counts the episodes of the column
+		}
 		values[id] = page.Cell{Text: text, Detail: detail}.Line()
 	}
 	for _, g := range readFigures(text) {

@@ -24,7 +24,7 @@ func diffCommand() *cobra.Command {
 
 RUN is latest, latest~1 (the one before), EXPERIMENT/latest, a prefix of an ID, or a run folder.`
 	asJSON := c.Flags().Bool("json", false, "print JSON")
-	return c.runs(func(args []string) error {
+	return c.does(func(args []string) error {
 		store, _, err := c.siteStore()
 		if err != nil {
 			return err

@@ -34,11 +34,11 @@ func planCommand() *cobra.Command {
 	queue := c.Flags().Bool("queue", false, "ask Slurm when the jobs would start, with sbatch --test-only")
 	c.MarkFlagsMutuallyExclusive("json", "queue")
 	c.planFlags(&o)
-	return c.runs(func(args []string) error {
+	return c.does(func(args []string) error {
 		if !*asJSON {
 			c.writeOverrides(c.source.Sets)
 		}
-		p, err := c.plan(args, o)
+		p, err := c.newPlan(args, o)
 		if err != nil {
 			return err
 		}

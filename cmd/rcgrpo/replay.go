@@ -37,7 +37,7 @@ func replayCommand() *cobra.Command {
 	c.Flags().StringArrayVar(&set, "set", nil, "change the objective: `SETTING=VALUE`, as in advantage.ddof=1; repeatable")
 	group := c.Flags().Int("group", 0, "split the stored groups into groups of `N` trajectories")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
-	return c.runs(func(args []string) error {
+	return c.does(func(args []string) error {
 		r := &replaying{trained: objective.PaperObjective()}
 		if err := r.read(c, args); err != nil {
 			return err
@@ -99,15 +99,14 @@ func (r *replaying) read(c *command, args []string) error {
 func (r *replaying) readSettings(x *lang.Experiment, address string) {
 	nodes, _ := x.Find(address) // the stage may no longer be in the experiment
 	for _, n := range nodes {
-		term := "" // the reward term whose settings come next
 		for _, s := range n.Settings {
 			block, setting, _ := strings.Cut(s.Name, ".")
-			inTerm := strings.HasPrefix(block, "reward_term[")
-			switch {
+			terms := r.trained.RewardTerms // the settings of one follow its name
+			switch inTerm := strings.HasPrefix(block, "reward_term["); {
 			case inTerm && setting == "name":
-				term, _ = strconv.Unquote(s.Value)
+				r.trained.RewardTerms = append(terms, objective.RewardTerm{Name: strings.Trim(s.Value, `"`)})
 			case inTerm:
-				_ = r.trained.Set("reward_term."+term, s.Value) // the stage has checked both
+				terms[len(terms)-1].Weight, _ = strconv.ParseFloat(s.Value, 64)
 			case s.Name == "tokens.baseline": // of rc-grpo, which has the tokens
 				r.trained.Advantage.Baseline, _ = strconv.Unquote(s.Value)
 			case slices.Contains(objective.ProfileSettings, block) && r.trained.Set(s.Name, s.Value) == nil:

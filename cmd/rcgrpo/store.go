@@ -92,7 +92,7 @@ func storeSizeCommand() *cobra.Command {
 	order := c.Flags().String("sort", "address", "`ORDER`: address, age (oldest first), size, seconds (run time), "+
 		"or worth (seconds per byte; gc removes the last first)")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
-	return c.runs(func([]string) error {
+	return c.does(func([]string) error {
 		compare := storeOrders[*order]
 		if compare == nil {
 			names := storeOrderNames()
@@ -182,7 +182,7 @@ func writeStoreJSON(w io.Writer, s *artifact.Store, results []*artifact.Manifest
 func storeVerifyCommand() *cobra.Command {
 	c := newExperimentCommand("verify", "Read all results and report damage", wantArgs(0, 0, ""))
 	far := c.Flags().Bool("remote", false, "probe the remote store instead: reads, writes, damage")
-	return c.runs(func([]string) error {
+	return c.does(func([]string) error {
 		if *far {
 			return c.verifyRemote()
 		}
@@ -218,7 +218,7 @@ func storeGarbageCommand() *cobra.Command {
 	c.Flags().Func("limit", "`SIZE` of the store, such as 200GB (default: the site file's)",
 		parsed(&limit, lang.ParseBytes))
 	yes := c.Flags().Bool("yes", false, "remove them")
-	return c.runs(func([]string) error {
+	return c.does(func([]string) error {
 		if limit == 0 && c.Flags().Changed("limit") {
 			return misuse("--limit 0 would mean no limit; 1B removes every result")
 		}

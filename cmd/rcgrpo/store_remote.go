@@ -42,7 +42,7 @@ func matchesAny(address string, patterns []string) bool {
 func storePushCommand() *cobra.Command {
 	c := newExperimentCommand("push [ADDRESS…]", "Copy results, and all that they depend on, to the remote store",
 		cobra.ArbitraryArgs)
-	return c.runs(func(addresses []string) error {
+	return c.does(func(addresses []string) error {
 		store, r, err := c.siteRemote()
 		if err != nil {
 			return err
@@ -104,7 +104,7 @@ func withInputs(all []*artifact.Manifest, addresses []string) []*artifact.Manife
 func storeFetchCommand() *cobra.Command {
 	c := newExperimentCommand("fetch [ADDRESS…]", "Copy results from the remote store, with all ports",
 		cobra.ArbitraryArgs)
-	return c.runs(func(addresses []string) error {
+	return c.does(func(addresses []string) error {
 		store, r, err := c.siteRemote()
 		if err != nil {
 			return err

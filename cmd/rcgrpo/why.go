@@ -20,7 +20,7 @@ func whyCommand() *cobra.Command {
 	var o plan.Options
 	c.planFlags(&o)
 	c.completeFirst(c.addresses)
-	return c.runs(func(args []string) error { return c.why(args[0], args[1:], o) })
+	return c.does(func(args []string) error { return c.why(args[0], args[1:], o) })
 }
 
 func (c *command) why(address string, experiment []string, o plan.Options) error {
@@ -28,7 +28,7 @@ func (c *command) why(address string, experiment []string, o plan.Options) error
 	if len(o.Targets) == 0 {
 		o.Targets = []string{address}
 	}
-	p, err := c.plan(experiment, o)
+	p, err := c.newPlan(experiment, o)
 	if err != nil {
 		return err
 	}

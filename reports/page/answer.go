@@ -44,6 +44,7 @@ type Effect struct {
 	Detectable *float64 `json:"detectable,omitempty"`
 	// Adjusted is the p-value, Holm-adjusted over all claims of the table; nil without a test.
 	Adjusted *float64 `json:"adjusted,omitempty"`
+	Matters  float64  `json:"matters,omitempty"`  // the smallest difference that matters; 0 if the block names none
 	Excludes string   `json:"excludes,omitempty"` // of an undecided claim: "excludes gains above 2.2 points and …"
 	// Reference is the same difference as a publication reports it; nil without such a report.
 	Reference     *float64 `json:"reference,omitempty"`
@@ -51,35 +52,19 @@ type Effect struct {
 	Source        Source   `json:"source,omitzero"`
 }
 
-// Answer is one line of the first screen: the decision about a claim for one outcome. Its effect is that of the weakest
-// pair, because a claim about several pairs holds only if it holds for every pair. Each compared pair is in one of the
-// counts Clear, Opposite, Toward and Away.
+// Answer is one entry of the first screen: the decision about a claim for one outcome. Its effect is that of the
+// weakest pair, because a claim about several pairs holds only if it holds for every pair. Clear, Opposite, Toward and
+// Away count the other pairs that were compared.
 type Answer struct {
 	Effect
-	Pairs    int `json:"pairs"`    // pairs of arms that the claim is about
-	Clear    int `json:"clear"`    // the expected difference is decided
-	Opposite int `json:"opposite"` // the opposite of the expected difference is decided
-	Toward   int `json:"toward"`   // not decided, the difference has the expected sign
-	Away     int `json:"away"`     // not decided, the difference has the other sign or is 0
+	Subject  string `json:"subject"`  // what the claim is about: the second arm of all its pairs, or the label
+	Pairs    int    `json:"pairs"`    // pairs of arms that the claim is about
+	Clear    int    `json:"clear"`    // the expected difference is decided
+	Opposite int    `json:"opposite"` // the opposite of the expected difference is decided
+	Toward   int    `json:"toward"`   // not decided, the difference has the expected sign
+	Away     int    `json:"away"`     // not decided, the difference has the other sign or is 0
 
-	Unadjusted int `json:"unadjusted"` // not decided, because the p-value is adjusted: the interval excludes 0
-}
-
-// Number returns the effect with its interval: "−0.7 points [−3.5, +2.2]".
-func (e Effect) Number() string {
-	if e.Unit == e.Outcome {
-		return e.number("")
-	}
-	return e.number(e.Unit)
-}
-
-// number formats the effect, in a unit that follows it, with its interval.
-func (e *Effect) number(unit string) string {
-	text := strings.TrimSuffix(e.Amount(e.Effect)+" "+unit, " ")
-	if e.Low != nil && e.High != nil {
-		text += fmt.Sprintf(" [%s, %s]", e.Amount(*e.Low), e.Amount(*e.High))
-	}
-	return text
+	Unadjusted int `json:"unadjusted"` // of all pairs: not decided, because the p-value is adjusted
 }
 
 // Amount formats a difference in the unit of the effect, with its sign.
@@ -93,75 +78,131 @@ func (e *Effect) Amount(v float64) string {
 	return Significant(v)
 }
 
+// size formats the size of a difference without its sign, with the unit unless that is the outcome itself.
+func (e *Effect) size(v float64, unit bool) string {
+	text := strings.TrimLeft(e.Amount(v), "+−")
+	if unit && e.Unit != e.Outcome && e.Unit != "" {
+		text += " " + e.Unit
+	}
+	return text
+}
+
 const PointsUnit = "points"
 
-// String returns the answer in one or two sentences: "Not decided: success, expected higher in all of 3 comparisons:
-// clear in 2, unclear in 1 (higher). Furthest from expected: +0.7 points [−3.5, +2.2], C against B; 3 seeds."
-func (a Answer) String() string {
-	return fmt.Sprintf("%s: %s%s%s, %s.", a.Verdict, a.Subject(), a.Found(), a.Number(), a.Against())
+// Number returns the effect with its interval: "−0.7 (−3.5 to +2.2)".
+func (e *Effect) Number() string {
+	return strings.TrimSpace(e.Amount(e.Effect) + " " + e.between(e.Amount))
 }
 
-// Against names the arms of the number and the scope of the verdict: "B against A; 3 seeds".
-func (a Answer) Against() string { return a.B + " against " + a.A + "; " + a.About }
-
-// Subject names the outcome and the expectation: "success, expected higher in all of 3 comparisons: ".
-func (a Answer) Subject() string {
-	switch {
-	case a.Expect == "":
-		return a.Outcome + " "
-	case a.Pairs == 1:
-		return a.Outcome + ", expected " + a.Expect + ": "
-	}
-	return fmt.Sprintf("%s, expected %s in all of %d comparisons: ", a.Outcome, a.Expect, a.Pairs)
-}
-
-// Found counts the pairs of a claim by their decisions, and introduces the number: "clear in 2, unclear in 1
-// (higher). Furthest from expected: "; "" for a claim about one pair. With the subject it has at most three numbers.
-func (a Answer) Found() string {
-	if a.Pairs == 1 {
+// between returns the interval in parentheses; "" if it is unknown.
+func (e *Effect) between(format func(float64) string) string {
+	if e.Low == nil || e.High == nil {
 		return ""
 	}
-	text := "clear in " + a.share(a.Clear)
-	if a.Opposite > 0 {
-		other := map[string]string{"higher": "lower", "lower": "higher"}[a.Expect]
-		text += ", clearly " + other + " in " + a.share(a.Opposite)
-	}
-	if a.Toward+a.Away > 0 {
-		text += ", unclear in " + a.unclear()
-	}
-	if a.Clear+a.Opposite+a.Toward+a.Away < a.Pairs {
-		text += ", the others not compared"
-	}
-	return text + ". Furthest from expected: "
+	return "(" + Range(format(*e.Low), format(*e.High)) + ")"
 }
 
-// share writes a count of the pairs: "none", "2", "all".
-func (a Answer) share(n int) string {
-	switch n {
-	case 0:
-		return "none"
-	case a.Pairs:
-		return "all"
-	}
-	return fmt.Sprint(n)
+// String returns the answer in sentences: "Success: No. B does not raise success: 4.9 points lower than A (2.9 to 6.9);
+// unclear in the 2 other comparisons. 3 seeds."
+func (a Answer) String() string {
+	return fmt.Sprintf("%s: %s. %s%s%s. %s.", a.Heading(), a.Verdict, a.Claims(), a.Difference(), a.Rest(),
+		capital(a.About))
 }
 
-// unclear counts the pairs that are not decided, with their direction and the effect of the adjustment.
-func (a Answer) unclear() string {
-	count, direction, adjusted := a.share(a.Toward+a.Away), "some higher, some lower", a.share(a.Unadjusted)
-	if a.Clear > 0 && a.Opposite+a.Unadjusted > 0 {
-		count = "the rest"
+// Heading is the outcome with a capital.
+func (a Answer) Heading() string { return capital(a.Outcome) }
+
+func capital(text string) string {
+	if text == "" {
+		return ""
 	}
-	if a.Opposite > 0 {
-		adjusted = "some"
+	return strings.ToUpper(text[:1]) + text[1:]
+}
+
+// Claims says what is decided: "RCTP-FT + RC-GRPO does not raise success: ".
+func (a Answer) Claims() string {
+	verb, opposite := "raise", "lower"
+	if a.Expect == "lower" {
+		verb, opposite = opposite, verb
 	}
-	if a.Away == 0 {
-		direction = a.Expect
-	} else if a.Toward == 0 {
-		direction = "not " + a.Expect
+	text := a.Subject
+	if text != a.B { // the label of an arm stays as it is
+		text = capital(text)
+	}
+	switch a.Verdict {
+	case Yes:
+		text += " " + verb + "s"
+	case TheOpposite:
+		text += " " + opposite + "s"
+	case No:
+		text += " does not " + verb
+	case Higher:
+		text += " raises"
+	case Lower:
+		text += " lowers"
+	case NoDifference:
+		text += " does not change"
+	default:
+		if a.Expect == "" {
+			verb = "change"
+		}
+		text = "It is not decided whether " + a.Subject + " " + verb + "s"
+	}
+	if strings.HasPrefix(a.Outcome, "groups ") { // a share, which is raised or lowered
+		return text + " the share of " + a.Outcome + ": "
+	}
+	return text + " " + a.Outcome + ": "
+}
+
+// Difference is the weakest pair: "4.9 points lower than A (2.9 to 6.9)", or, if its interval contains 0, "+0.5 points
+// against A (−1.4 to +2.4)". It names both arms if B is not the subject.
+func (a Answer) Difference() string {
+	of := ""
+	if a.Subject != a.B {
+		of = a.B + ", "
+	}
+	if a.Low == nil || a.High == nil || *a.Low < 0 && *a.High > 0 || a.Effect.Effect == 0 {
+		amount := strings.TrimSpace(a.Amount(a.Effect.Effect) + strings.TrimPrefix(a.size(a.Effect.Effect, true),
+			a.size(a.Effect.Effect, false)))
+		return strings.TrimSpace(of + amount + " against " + a.A + " " + a.between(a.Amount))
+	}
+	low, high, than := *a.Low, *a.High, " higher than "
+	if a.Effect.Effect < 0 {
+		low, high, than = *a.High, *a.Low, " lower than "
+	}
+	return of + a.size(a.Effect.Effect, true) + than + a.A + " (" + Range(a.size(low, false), a.size(high, false)) + ")"
+}
+
+// Rest names the excluded difference of a verdict by the margin that matters, and counts the other pairs: ", which
+// excludes an increase of 3 points; unclear in the 2 other comparisons".
+func (a Answer) Rest() string {
+	text := ""
+	if (a.Verdict == No || a.Verdict == NoDifference) && a.Low != nil && *a.Low <= 0 && *a.High >= 0 {
+		change := map[string]string{"higher": "an increase of ", "lower": "a decrease of ", "": "a change of "}[a.Expect]
+		text = ", which excludes " + change + strings.TrimSuffix(a.size(a.Matters, false), ".0") +
+			strings.TrimPrefix(a.size(a.Matters, true), a.size(a.Matters, false))
+	}
+	var parts []string
+	add := func(format string, n int) {
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf(format, n))
+		}
+	}
+	add("clear in %d", a.Clear)
+	add("clearly "+map[string]string{"higher": "lower", "lower": "higher"}[a.Expect]+" in %d", a.Opposite)
+	add("unclear in %d", a.Toward+a.Away)
+	others := a.Pairs - 1
+	add("not compared: %d", others-a.Clear-a.Opposite-a.Toward-a.Away)
+	switch {
+	case len(parts) > 1:
+		text += fmt.Sprintf("; of the %d other comparisons: %s", others, strings.Join(parts, ", "))
+	case others == 1:
+		text += "; " + strings.Replace(parts[0], " 1", " the other comparison", 1)
+	case others > 1:
+		text += "; " + strings.Replace(parts[0], fmt.Sprint(others), fmt.Sprintf("the %d other comparisons", others), 1)
 	}
 	if a.Unadjusted > 0 {
-		direction += "; " + adjusted + " would be clear without the adjustment for several tests"
+		text += fmt.Sprintf("; %d would be clear without the adjustment for several tests", a.Unadjusted)
 	}
-	return fmt.Sprintf("%s (%s)", count, direction)
+	return text
 }

@@ -210,10 +210,11 @@ func (f *Figure) forestChart() ([]byte, error) {
 				value = append(value, short(*v))
 			}
 		}
+		value = append(value, short(row.Matters), row.Verdict != NotDecided)
 		for _, v := range row.PerSeed {
 			value = append(value, short(v))
 		}
-		name := strings.Join([]string{row.text, row.number(""), string(row.Verdict)}, "\n")
+		name := strings.Join([]string{row.text, row.Number(), string(row.Verdict)}, "\n")
 		data = append(data, opts.CustomData{Name: name, Value: value})
 	}
 	chart.AddSeries(f.Title, data, rendered("forest", lightColours[0], opts.Encode{X: []int{0, 2, 3}, Y: 1}))

@@ -32,14 +32,6 @@ func TestOneArmThatFlattensTheOthersHasAPanelOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestALabelOfAMapIsWhereNoOtherMarkIs(t *testing.T) {
-	points := []Point{{Label: "a label", X: 0, Value: 0}, {Label: "another", X: 0.05, Value: 0.01},
-		{Label: "far", X: 1, Value: 1}}
-	if got, want := labelSides(points), []string{"top", "right", "left"}; !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-}
-
 // Both axes of points beside a diagonal have the limits of all values, in tenths.
 func TestAFigureWithADiagonalHasEqualAxes(t *testing.T) {
 	f := &Figure{Diagonal: "equal", Series: []Series{{Points: []Point{{X: 0.5, Value: 0.55,

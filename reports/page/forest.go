@@ -20,14 +20,18 @@ type key struct{ Class, Text string }
 
 // Key explains the marks that a forest plot has.
 func (f *Figure) Key() []key {
-	all := []key{{"dot", "difference"}, {"line", "95 % interval"}}
+	var all []key
 	has := func(mark func(Effect) bool, k key) {
 		if slices.ContainsFunc(f.Effects, mark) {
 			all = append(all, k)
 		}
 	}
-	has(func(e Effect) bool { return len(e.PerSeed) > 0 }, key{"ring", "each seed"})
-	has(func(e Effect) bool { return e.Detectable != nil }, key{"band", "too small to be detected"})
+	has(func(e Effect) bool { return e.Verdict != NotDecided }, key{"dot", "difference, decided"})
+	has(func(e Effect) bool { return e.Verdict == NotDecided }, key{"dot open", "difference, not decided"})
+	all = append(all, key{"line", "95 % interval"})
+	has(func(e Effect) bool { return len(e.PerSeed) > 0 }, key{"seed", "each seed"})
+	has(func(e Effect) bool { return e.Matters > 0 }, key{"margin", "smallest difference that matters"})
+	has(func(e Effect) bool { return e.Detectable != nil }, key{"band", "this run cannot detect"})
 	has(func(e Effect) bool { return e.Expect != "" }, key{"way", "expected side of 0"})
 	return all
 }
@@ -111,6 +115,8 @@ func (f *Figure) extent() (low, high float64) {
 		for j := range e.PerSeed {
 			include(&e.PerSeed[j])
 		}
+		below := -e.Matters
+		include(&below, &e.Matters)
 		if e.Detectable != nil {
 			below := -*e.Detectable
 			include(&below, e.Detectable)
@@ -131,14 +137,15 @@ func (f *Figure) forestData() [][]string {
 		}
 		return exact(*v)
 	}
-	rows := [][]string{{"outcome", "series", "effect", "low", "high", "detectable", "unit", "verdict", "per seed"}}
+	rows := [][]string{{"outcome", "series", "effect", "low", "high", "detectable", "matters", "unit", "verdict",
+		"per seed"}}
 	for _, e := range f.Effects {
 		var seeds []string
 		for _, v := range e.PerSeed {
 			seeds = append(seeds, exact(v))
 		}
 		rows = append(rows, []string{e.heading(), e.pair(), exact(e.Effect), text(e.Low), text(e.High), text(e.Detectable),
-			e.Unit, string(e.Verdict), strings.Join(seeds, "; ")})
+			text(&e.Matters), e.Unit, string(e.Verdict), strings.Join(seeds, "; ")})
 	}
 	return rows
 }

@@ -244,7 +244,7 @@ func (t *Table) pixels() (screen, paper []float64) {
 		return float64(most)
 	}
 	for i, column := range t.Columns {
-		width := bold * 0.9 * longest(column.Name)
+		width := max(bold*0.9*longest(column.Name), 0.85*letter*longest(column.Detail))
 		text := i > 0 && column.Left // its words break anywhere
 		for _, row := range t.Rows {
 			if i >= len(row.Cells) || text {

@@ -35,7 +35,7 @@ func (t *Table) latex(out *sticky) {
 			}
 		}
 		layout += side
-		heads[i] = latexText(c.Name)
+		heads[i] = latexText(strings.TrimSuffix(c.Name+", "+c.Detail, ", "))
 	}
 	head := strings.Join(heads, " & ") + ` \\`
 	out.line("\n{\\footnotesize\n\\begin{longtable}{@{}" + layout + "@{}}")

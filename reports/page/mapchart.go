@@ -3,7 +3,6 @@ package page
 import (
 	"cmp"
 	"math"
-	"slices"
 	"strings"
 
 	"github.com/go-echarts/go-echarts/v2/charts"
@@ -25,9 +24,9 @@ var divergingColours = []string{"#1a72b5", "#4a7fae", "#808891", "#b37a48", "#d0
 // mapChart draws a triangle for each point, coloured by its shade on a scale that is symmetrical around 0.
 func (f *Figure) mapChart() ([]byte, error) {
 	chart := charts.NewScatter()
-	points, largest := f.Series[0].Points, 0.0
+	points, largest, left, right := f.Series[0].Points, 0.0, math.Inf(1), math.Inf(-1)
 	for _, p := range points {
-		largest = max(largest, math.Abs(p.Shade))
+		largest, left, right = max(largest, math.Abs(p.Shade)), min(left, p.X), max(right, p.X)
 	}
 	bound := cmp.Or(largest, 1)
 	chart.SetGlobalOptions(append(f.global(), charts.WithVisualMapOpts(opts.VisualMap{
@@ -35,16 +34,15 @@ func (f *Figure) mapChart() ([]byte, error) {
 		Text:    []string{f.shade(bound) + strings.TrimPrefix(f.Scale, "difference,"), f.shade(-bound)},
 		InRange: &opts.VisualMapInRange{Color: divergingColours},
 	}))...)
-	sides := labelSides(points)
-	for _, side := range []string{"right", "left", "top"} {
+	for _, side := range []string{"right", "left"} { // of a mark, the side with more space
 		var data []opts.ScatterData
-		for i, p := range points {
-			if sides[i] != side {
+		for _, p := range points {
+			if (p.X > (left+right)/2) != (side == "left") {
 				continue
 			}
 			interval := "–"
 			if p.Known() {
-				interval = f.shade(p.Low) + " … " + f.shade(p.High)
+				interval = Range(f.shade(p.Low), f.shade(p.High))
 			}
 			mark := opts.ScatterData{Name: p.Label, Symbol: "triangle", SymbolSize: 12,
 				Value: []any{short(p.X), short(p.Value), short(p.Shade), f.shade(p.Shade), interval}}
@@ -63,36 +61,8 @@ func (f *Figure) mapChart() ([]byte, error) {
 			continue
 		}
 		chart.AddSeries(f.Series[0].Name, data,
-			charts.WithLabelOpts(opts.Label{Show: opts.Bool(true), Position: side, Formatter: "{b} {@[3]}"}))
+			charts.WithLabelOpts(opts.Label{Show: opts.Bool(true), Position: side, Formatter: "{b} {@[3]}"}),
+			charts.WithLabelLayoutOpts(opts.LabelLayout{MoveOverlap: "shiftY"}))
 	}
 	return finish(chart)
-}
-
-// labelSides returns the side of each mark's label: the one with more space, or above if another mark is there. The
-// size of a label is estimated as parts of the plot's width and height.
-func labelSides(points []Point) []string {
-	const perLetter, height = 0.011, 0.08
-	by := func(value func(Point) float64) (low, width float64) {
-		low, high := math.Inf(1), math.Inf(-1)
-		for _, p := range points {
-			low, high = min(low, value(p)), max(high, value(p))
-		}
-		return low, cmp.Or(high-low, 1)
-	}
-	left, width := by(func(p Point) float64 { return p.X })
-	_, tall := by(func(p Point) float64 { return p.Value })
-	sides := make([]string, len(points))
-	for i, p := range points {
-		length, sign := perLetter*float64(len(p.Label)+len(" +0.0")), 1.0
-		if sides[i] = "right"; p.X > left+width/2 {
-			sides[i], sign = "left", -1
-		}
-		if slices.ContainsFunc(points, func(q Point) bool {
-			along := sign * (q.X - p.X) / width
-			return along > 0 && along < length && math.Abs(q.Value-p.Value)/tall < height
-		}) {
-			sides[i] = "top"
-		}
-	}
-	return sides
 }

@@ -9,6 +9,7 @@ type Page struct {
 	Title    string    `json:"title"`
 	Question string    `json:"question,omitempty"`
 	Expect   string    `json:"expect,omitempty"`
+	Terms    []Term    `json:"terms,omitempty"`   // words of the question and the arms, below the question
 	Answers  []Answer  `json:"answers,omitempty"` // the lines of the first screen, one per outcome of the question
 	Effects  []Effect  `json:"effects,omitempty"` // rows of the forest plot: claims on the first set and in training
 	Run      string    `json:"run,omitempty"`     // model, tasks, seeds, updates, hours, commit
@@ -19,6 +20,12 @@ type Page struct {
 	Evidence string    `json:"-"` // packed; "" for numbers that no store contains
 
 	Looks map[string]Look `json:"-"` // of the arms, by label
+}
+
+// Term is a word with its meaning.
+type Term struct {
+	Name string `json:"name"`
+	Text string `json:"text"`
 }
 
 // Section is a chapter of the page.

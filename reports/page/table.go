@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/dustin/go-humanize/english"
+
 	"rcgrpo/reports/stats"
 )
 
@@ -27,8 +29,9 @@ type Table struct {
 
 // Column is the head of a column.
 type Column struct {
-	Name string
-	Left bool // text; numbers are aligned to the right
+	Name   string
+	Detail string // printed smaller below the name; no part of it: "1500 episodes"
+	Left   bool   // text; numbers are aligned to the right
 
 	Omitted bool // has no values, so that a page omits it
 }
@@ -127,11 +130,11 @@ func (t *Table) pads() [][]string {
 	return pads
 }
 
-// CountOnce moves the numbers of episodes out of the cells into one sentence. What a cell shows then depends on that
-// cell alone.
+// CountOnce moves the numbers of episodes out of the cells into the heads of the columns, with a sentence about the
+// rows that have other numbers. What a cell shows then depends on that cell alone.
 func (t *Table) CountOnce() {
-	counts := make([][]string, len(t.Rows)) // of each row: "Overall 80", "base 18"
-	often, usual := map[string]int{}, ""
+	counts := make([][]string, len(t.Rows)) // of each row: "Overall 80", "Long context 18"
+	often, usual, most := map[string]int{}, "", 0
 	for r, row := range t.Rows {
 		for c := range row.Cells {
 			cell := &row.Cells[c]
@@ -145,11 +148,16 @@ func (t *Table) CountOnce() {
 		}
 		text := strings.Join(counts[r], ", ")
 		if often[text]++; text != "" && often[text] > often[usual] {
-			usual = text
+			usual, most = text, r
 		}
 	}
 	if usual == "" {
 		return
+	}
+	for c, cell := range t.Rows[most].Cells {
+		if cell.Of > 0 {
+			t.Columns[c].Detail = english.Plural(cell.Of, "episode", "")
+		}
 	}
 	var others []string
 	for r, row := range t.Rows {
@@ -160,8 +168,9 @@ func (t *Table) CountOnce() {
 	if len(others) > 3 {
 		others = append(others[:3], fmt.Sprintf("%d more rows with other numbers (in the CSV file)", len(others)-3))
 	}
-	text := strings.Join(append([]string{usual}, others...), "; ")
-	t.Lead = strings.TrimSpace(t.Lead + " Episodes per cell: " + text + ".")
+	if len(others) > 0 {
+		t.Lead = strings.TrimSpace(t.Lead + " Rows with other numbers of episodes: " + strings.Join(others, "; ") + ".")
+	}
 }
 
 // Mark is an annotation of a cell.
@@ -262,8 +271,11 @@ func Points(difference float64) string {
 
 // PercentRange formats the interval of a share in per cent, without the sign.
 func PercentRange(i stats.Interval) string {
-	return signed(fmt.Sprintf("%.1f\u00a0…\u00a0%.1f", 100*i.Low, 100*i.High))
+	return signed(Range(fmt.Sprintf("%.1f", 100*i.Low), fmt.Sprintf("%.1f", 100*i.High)))
 }
+
+// Range writes both ends of an interval, the only notation of a page: "−1.4 to +2.4".
+func Range(low, high string) string { return low + "\u00a0to\u00a0" + high }
 
 // Significant formats a number with three significant digits, without an exponent if that is short.
 func Significant(v float64) string {

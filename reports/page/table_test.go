@@ -2,6 +2,7 @@ package page
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -45,8 +46,12 @@ func TestCountsStandOncePerTable(t *testing.T) {
 	table.Add(NoArm, Text("b"), Share(10, 100), Share(3, 40))
 	table.Add(NoArm, Text("c"), Share(5, 20), Share(3, 8))
 	table.CountOnce()
-	if want := "Overall 100, base 40; c: Overall 20, base 8."; !strings.HasSuffix(table.Lead, want) {
-		t.Errorf("got lead %q, want %q at its end", table.Lead, want)
+	if want := "Rows with other numbers of episodes: c: Overall 20, base 8."; table.Lead != want {
+		t.Errorf("got lead %q, want %q", table.Lead, want)
+	}
+	if got := []string{table.Columns[0].Detail, table.Columns[1].Detail, table.Columns[2].Detail}; !slices.Equal(got,
+		[]string{"", "100 episodes", "40 episodes"}) {
+		t.Errorf("got %q below the heads", got)
 	}
 	for r, row := range table.Rows {
 		for _, cell := range row.Cells[1:] {

@@ -44,7 +44,7 @@ func (p *Page) Markdown(w io.Writer) error {
 		run: "\n%s", limit: "- %s",
 		failure: "**%s** %s\n", log: "    %s", section: "## %s", lead: "\n%s", transcripts: "- %s, in the HTML page",
 		line:   out.line,
-		table:  func(t *Table) error { t.markdown(out); return nil },
+		table:  func(t *Table) error { return t.markdown(out) },
 		figure: func(f *Figure) { f.markdown(out) },
 	}, 0)
 }
@@ -66,6 +66,9 @@ func (p *Page) write(out *sticky, f format, width int) error {
 		paragraph(f.name, p.Title)
 	}
 	paragraph(f.expect, p.Expect)
+	for _, term := range p.Terms {
+		paragraph(f.limit, term.Name+": "+term.Text)
+	}
 	out.line("")
 	for _, answer := range p.Answers {
 		paragraph(f.answer, answer.String())
@@ -127,8 +130,8 @@ func (p *Page) parts(out *sticky, f format, paragraph func(string, ...string), p
 // LimitsTitle is the heading of the limits, with their number.
 func (p *Page) LimitsTitle() string { return fmt.Sprintf("Limits of this result (%d)", len(p.Limits)) }
 
-// text writes the table with tablewriter. Details are beside their value if the terminal is wide enough, below it
-// otherwise. A table that is still too wide continues below with its first column repeated.
+// text writes the table with the details below their values. A table that is wider than the terminal continues below
+// with its first column repeated.
 func (t *Table) text(out *sticky, width int) error {
 	title := clean(t.Title)
 	if t.ID != "" {
@@ -138,43 +141,28 @@ func (t *Table) text(out *sticky, width int) error {
 	if t.Lead != "" {
 		out.wrapped(clean(t.Lead), width)
 	}
-	var rows [][]string
-	below := func(c Cell, separator string) string {
-		return strings.TrimSuffix(marked(c, clean(c.Text))+"\n"+strings.ReplaceAll(clean(c.Detail), " · ", separator), "\n")
-	}
-	for _, write := range []func(Cell) string{
-		func(c Cell) string { return marked(c, clean(c.Line())) },
-		func(c Cell) string { return below(c, " · ") },
-		func(c Cell) string { return below(c, "\n") },
-	} {
-		rows = t.rows(write)
-		sum := 0
-		for _, w := range t.widths(rows) {
-			sum += w
+	pads := t.pads()
+	rows := t.rows(func(r, c int, cell Cell) string {
+		text := clean(cell.Text) + strings.Repeat("\u00a0", len(pads[r][c]))
+		if c == 0 {
+			text = t.Rows[r].Look.glyph() + text
 		}
-		if sum <= width {
-			break
-		}
-	}
+		return marked(cell, strings.TrimSuffix(text+"\n"+strings.ReplaceAll(clean(cell.Detail), " · ", "\n"), "\n"))
+	})
 	widths := t.widths(rows)
-	for r, pads := range t.pads() {
-		for c, pad := range pads {
-			if first, rest, several := strings.Cut(rows[r][c], "\n"); first == t.Rows[r].Cells[c].Text {
-				rows[r][c] = first + strings.Repeat("\u00a0", len(pad))
-				if several {
-					rows[r][c] += "\n" + rest
-				}
-			}
+	for r := range rows { // long text beside a wide first column
+		for i := 1; i < len(rows[r]); i++ {
+			rows[r][i] = wordwrap.WrapString(rows[r][i], uint(max(20, width-widths[0]-2)))
 		}
 	}
-	for _, row := range rows { // long text beside a wide first column
-		for i := 1; i < len(row); i++ {
-			row[i] = wordwrap.WrapString(row[i], uint(max(20, width-widths[0]-2)))
-		}
-	}
-	widths = t.widths(rows)
-	for _, columns := range split(widths, width) {
-		if err := t.textPart(out, rows, columns); err != nil {
+	style := tw.Rendition{Borders: tw.BorderNone, Symbols: tw.NewSymbols(tw.StyleLight), Settings: tw.Settings{
+		Separators: tw.Separators{BetweenColumns: tw.Off, BetweenRows: tw.Off},
+		Lines:      tw.Lines{ShowHeaderLine: tw.On, ShowTop: tw.Off, ShowBottom: tw.Off, ShowFooterLine: tw.Off},
+	}}
+	for _, columns := range split(t.widths(rows), width) {
+		head := func(c Column) string { return strings.TrimSuffix(clean(c.Name)+"\n"+c.Detail, "\n") }
+		group := func(text string) string { return "── " + clean(text) }
+		if err := t.write(out, renderer.NewBlueprint(style), rows, columns, head, group); err != nil {
 			return fmt.Errorf("table %s: %w", t.ID, err)
 		}
 	}
@@ -197,59 +185,50 @@ func split[N int | float64](widths []N, line N) (parts [][]int) {
 	return parts
 }
 
-func (t *Table) textPart(out *sticky, rows [][]string, columns []int) error {
-	pick := func(cells []string) (picked []string) {
-		for _, i := range columns {
-			picked = append(picked, cells[i])
-		}
-		return picked
-	}
-	var head []string
+// write writes some columns of the table, with rows as text, in the layout of a renderer.
+func (t *Table) write(out *sticky, layout tw.Renderer, rows [][]string, columns []int, head func(Column) string,
+	group func(string) string) error {
+	var heads []string
 	var align []tw.Align
 	for _, i := range columns {
 		side := tw.AlignRight
 		if i == 0 || t.Columns[i].Left {
 			side = tw.AlignLeft
 		}
-		head, align = append(head, clean(t.Columns[i].Name)), append(align, side)
+		heads, align = append(heads, head(t.Columns[i])), append(align, side)
 	}
-	table := tablewriter.NewTable(out, tablewriter.WithRenderer(renderer.NewBlueprint(tw.Rendition{
-		Borders: tw.BorderNone,
-		Symbols: tw.NewSymbols(tw.StyleLight),
-		Settings: tw.Settings{
-			Separators: tw.Separators{BetweenColumns: tw.Off, BetweenRows: tw.Off},
-			Lines:      tw.Lines{ShowHeaderLine: tw.On, ShowTop: tw.Off, ShowBottom: tw.Off, ShowFooterLine: tw.Off},
-		},
-	})),
+	table := tablewriter.NewTable(out, tablewriter.WithRenderer(layout),
 		tablewriter.WithHeaderAutoFormat(tw.Off),
 		tablewriter.WithHeaderAutoWrap(tw.WrapNone),
 		tablewriter.WithRowAutoWrap(tw.WrapNone),
 		tablewriter.WithAlignment(align),
 		tablewriter.WithHeaderAlignmentConfig(tw.CellAlignment{PerColumn: align}),
 	)
-	table.Header(head)
+	table.Header(heads)
 	for r, row := range rows {
-		if group := t.groupHead(r); group != "" {
-			if err := table.Append(append([]string{"── " + clean(group)}, make([]string, len(columns)-1)...)); err != nil {
+		if name := t.groupHead(r); name != "" {
+			if err := table.Append(append([]string{group(name)}, make([]string, len(columns)-1)...)); err != nil {
 				return err
 			}
 		}
-		if err := table.Append(pick(row)); err != nil {
+		var picked []string
+		for _, i := range columns {
+			picked = append(picked, row[i])
+		}
+		if err := table.Append(picked); err != nil {
 			return err
 		}
 	}
 	return table.Render()
 }
 
-func (t *Table) rows(write func(Cell) string) [][]string {
+// rows returns the cells as text.
+func (t *Table) rows(write func(row, column int, c Cell) string) [][]string {
 	rows := make([][]string, len(t.Rows))
 	for i, r := range t.Rows {
 		rows[i] = make([]string, len(t.Columns))
 		for j, c := range r.Cells {
-			rows[i][j] = write(c)
-		}
-		if len(rows[i]) > 0 {
-			rows[i][0] = r.Look.glyph() + rows[i][0]
+			rows[i][j] = write(i, j, c)
 		}
 	}
 	return rows
@@ -258,7 +237,7 @@ func (t *Table) rows(write func(Cell) string) [][]string {
 func (t *Table) widths(rows [][]string) []int {
 	widths := make([]int, len(t.Columns))
 	for i, c := range t.Columns {
-		widths[i] = len([]rune(c.Name)) + 2
+		widths[i] = max(len([]rune(c.Name)), len(c.Detail)) + 2
 		for _, r := range rows {
 			for line := range strings.SplitSeq(r[i], "\n") {
 				widths[i] = max(widths[i], len([]rune(line))+2)
@@ -351,38 +330,20 @@ func (s *sticky) wrapped(text string, width int) {
 	}
 }
 
-func (t *Table) markdown(out *sticky) {
+func (t *Table) markdown(out *sticky) error {
 	out.line("### " + escaped(t.Title) + "\n\n`" + t.ID + "`\n")
 	if t.Lead != "" {
 		out.line(escaped(t.Lead) + "\n")
 	}
-	head, rule := "|", "|"
-	for i, c := range t.Columns {
-		head += " " + escaped(c.Name) + " |"
-		if c.Left || i == 0 {
-			rule += "---|"
-		} else {
-			rule += "--:|"
-		}
+	var all []int
+	for c := range t.Columns {
+		all = append(all, c)
 	}
-	out.line(head)
-	out.line(rule)
-	for i, r := range t.Rows {
-		if group := t.groupHead(i); group != "" {
-			out.line("| *" + escaped(group) + "* |" + strings.Repeat(" |", len(t.Columns)-1))
-		}
-		line := "|"
-		for _, c := range r.Cells {
-			text := escaped(c.Line())
-			switch c.Mark {
-			case MarkBest:
-				text = "**" + text + "**"
-			case MarkDiffers:
-				text += " ≠"
-			}
-			line += " " + text + " |"
-		}
-		out.line(line)
+	rows := t.rows(func(_, _ int, c Cell) string { return marked(c, escaped(c.Line())) })
+	head := func(c Column) string { return escaped(strings.TrimSuffix(c.Name+", "+c.Detail, ", ")) }
+	group := func(text string) string { return "*" + escaped(text) + "*" }
+	if err := t.write(out, renderer.NewMarkdown(), rows, all, head, group); err != nil {
+		return fmt.Errorf("table %s: %w", t.ID, err)
 	}
 	if len(t.Notes) > 0 {
 		out.line("")
@@ -390,6 +351,7 @@ func (t *Table) markdown(out *sticky) {
 	for _, n := range t.Notes {
 		out.line("- " + escaped(n))
 	}
+	return out.err
 }
 
 func (f *Figure) markdown(out *sticky) {

@@ -10,7 +10,7 @@ import (
 )
 
 // updateBatch is the input of one update or of one optimizer step: trajectories of whole groups. A trajectory is one
-// row, and each segment of an agent a further one with the same advantage. The flat lists contain N action tokens,
+// row, and each segment of an agent a further one with the same advantage. The flat lists contain N tokens of the mask,
 // ordered by row.
 type updateBatch struct {
 	objective.Batch // of the rows [R], without Logp; LogpOld is nil in the only step of an update
@@ -19,7 +19,7 @@ type updateBatch struct {
 	size         int              // of a group
 	rows         []*rl.Trajectory // [R] sequences of tokens
 	owner        []int            // [R] index of the row's trajectory
-	first        []int            // [R] index of its first action token in the flat lists
+	first        []int            // [R] index of its first token of the mask in the flat lists
 	sequences    []lm.Sequence    // [R]
 	klPenalty    []float64        // [B] subtracted from the rewards (kl.place = "reward"); nil for none
 	totals       objective.Totals
@@ -34,7 +34,7 @@ func newBatch(trajectories []*rl.Trajectory, size int) *updateBatch {
 	b.Batch = objective.Batch{Length: sampled.Length, Turn: sampled.Turn, LogpSampled: sampled.Logp}
 	first := 0
 	for i, t := range b.rows {
-		b.sequences = append(b.sequences, lm.Sequence{IDs: t.IDs, Learn: t.Mask})
+		b.sequences = append(b.sequences, lm.Sequence{IDs: t.IDs, Mask: t.Mask})
 		b.first = append(b.first, first)
 		first += b.Length[i]
 	}
@@ -108,7 +108,7 @@ func (b *updateBatch) evaluate(o *objective.Objective, first, n int, s lm.TokenS
 	from := b.first[first]
 	to := from + len(s.Logp)
 	if last := first + n - 1; to != b.first[last]+b.Length[last] {
-		return nil, fmt.Errorf("rows %d to %d: the model has %d action tokens, want %d",
+		return nil, fmt.Errorf("rows %d to %d: the model has %d tokens of the mask, want %d",
 			first, last, len(s.Logp), b.first[last]+b.Length[last]-from)
 	}
 	part := objective.Batch{Length: b.Length[first : first+n], Advantage: b.Advantage[first : first+n],

@@ -31,7 +31,7 @@ type timeouts struct {
 	At map[string]hcl.Range `hcl:",ranges"`
 }
 
-// ProgramProcesses returns the setting for the stages that play the tasks.
+// ProgramProcesses returns how many processes of the program a stage that plays the tasks starts.
 func (s *settings) ProgramProcesses() int { return s.Processes }
 
 // Reach implements lang.Reacher.

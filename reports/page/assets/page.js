@@ -50,7 +50,7 @@
     return { type: "group", children };
   };
 
-  // The layout of a forest plot: names, intervals and numbers beside each other, or, if less than 120 pixels remain for
+  // The layout of a forest plot: names, intervals and numbers beside each other, or, if less than 100 pixels remain for
   // the intervals, the intervals below the names. It sets the distances of the rows from the top.
   const forestLayout = (data, width) => {
     const fontSize = width < 420 ? 11 : 12, pen = document.createElement("canvas").getContext("2d");
@@ -60,7 +60,7 @@
     };
     const rows = data.filter(d => typeof d.value[0] === "number").map(d => d.name.split("\n"));
     const names = widest(400, rows.map(r => r[0])) + 14, numbers = widest(700, rows.map(r => r[1])) + 10;
-    const beside = width - names - numbers >= 120;
+    const beside = width - names - numbers >= 100;
     let height = 0;
     for (const d of data) {
       d.value[1] = height;
@@ -68,10 +68,11 @@
     }
     return { fontSize, beside, height, left: beside ? names : 4, right: beside ? numbers : 4, numbers };
   };
-  // A row of a forest plot: the interval on grey where differences are too small to be detected, with a ring for each seed
-  // below. The row of an outcome has an arrow to the expected side of 0.
-  const forest = (data, { fontSize, beside, left, right, numbers: room }, { ink, soft, band, good }) => (params, api) => {
-    const item = data[params.dataIndex], [effect, place, low, high, detectable, ...seeds] = item.value, area = params.coordSys;
+  // A row of a forest plot: the interval on grey where the run cannot detect a difference, dashed lines at the smallest
+  // difference that matters, a filled dot if the row is decided, and below a tick for each seed. The row of an outcome
+  // has an arrow to the expected side of 0.
+  const forest = (data, { fontSize, beside, left, right, numbers: room }, { ink, soft, band, good, ground }) => (params, api) => {
+    const item = data[params.dataIndex], [effect, place, low, high, detectable, matters, decided, ...seeds] = item.value, area = params.coordSys;
     const at = v => Math.max(area.x, Math.min(area.x + area.width, api.coord([v, place])[0])), known = v => typeof v === "number";
     const top = api.coord([0, place])[1], y = top + (beside ? 12 : 25), children = [];
     const edge = { left: area.x - (beside ? left : 0), right: area.x + area.width + (beside ? right : 0) };
@@ -88,10 +89,12 @@
     }
     const [pair, numbers] = item.name.split("\n");
     if (known(detectable)) children.push({ type: "rect", shape: { x: at(-detectable), y: y - 6, width: at(detectable) - at(-detectable), height: 12 }, style: { fill: band } });
-    stroke(at(0), y - (beside ? 12 : 8), at(0), y + (beside ? 12 : 8), soft, 1);
+    const half = beside ? 12 : 8;
+    stroke(at(0), y - half, at(0), y + half, soft, 1);
+    if (matters > 0) for (const v of [-matters, matters]) children.push({ type: "line", shape: { x1: at(v), y1: y - half, x2: at(v), y2: y + half }, style: { stroke: soft, lineWidth: 1, lineDash: [3, 3] } });
     if (known(low)) for (const [x1, y1, x2, y2] of [[at(low), y, at(high), y], [at(low), y - 4, at(low), y + 4], [at(high), y - 4, at(high), y + 4]]) stroke(x1, y1, x2, y2, ink, 2);
-    for (const v of seeds.filter(known)) children.push({ type: "circle", shape: { cx: at(v), cy: y + 7, r: 2.5 }, style: { fill: "none", stroke: ink, lineWidth: 1 } });
-    children.push({ type: "circle", shape: { cx: at(effect), cy: y, r: 4.5 }, style: { fill: ink } });
+    for (const v of seeds.filter(known)) stroke(at(v), y + 5, at(v), y + 10, ink, 1.5);
+    children.push({ type: "circle", shape: { cx: at(effect), cy: y, r: decided ? 4.5 : 4 }, style: { fill: decided ? ink : ground, stroke: ink, lineWidth: decided ? 0 : 1.8 } });
     text("left", pair, 400, beside ? left : area.width - room, beside ? y : top + 9);
     text("right", numbers, 700, room, beside ? y : top + 9);
     return { type: "group", children };
@@ -140,14 +143,14 @@
     }
     if (options.series.some(s => s.renderItem === "forest")) {
       const series = options.series[0], layout = forestLayout(series.data, place.clientWidth);
-      series.renderItem = forest(series.data, layout, { ink, soft, band: isDark ? "#2a323d" : "#e3e7ec", good: isDark ? "#4cc38a" : "#1a7f4b" });
+      series.renderItem = forest(series.data, layout, { ink, soft, band: isDark ? "#2a323d" : "#e3e7ec", good: isDark ? "#4cc38a" : "#1a7f4b", ground: isDark ? "#12161c" : "#ffffff" });
       place.style.height = layout.height + 36 + "px";
       Object.assign(options.yAxis[0], { show: false, max: layout.height });
       Object.assign(options.grid[0], { top: 0, left: layout.left, right: layout.right, bottom: 36, containLabel: false });
       Object.assign(options.xAxis[0].axisLabel, { showMaxLabel: false, showMinLabel: false, formatter: v => (v > 0 ? "+" : "") + String(v).replace("-", "−") });
       Object.assign(options.xAxis[0], { splitLine: { show: false }, nameGap: 20 });
       options.tooltip.formatter = p => element("div", {}, ...p.name.split("\n").map(text => element("div", {}, text)),
-        typeof p.value[4] === "number" ? element("div", { color: soft }, "detectable: ± " + digits(p.value[4])) : "");
+        typeof p.value[4] === "number" ? element("div", { color: soft }, "detectable: ± " + digits(p.value[4]) + (p.value[5] > 0 ? "   matters: ± " + digits(p.value[5]) : "")) : "");
     } else if (options.series.some(s => s.renderItem === "span")) {
       const lanes = options.yAxis[0].data;
       for (const s of options.series) s.renderItem = span;
@@ -158,7 +161,7 @@
       if (diagonal) options.xAxis[0].axisLabel.formatter = options.yAxis[0].axisLabel.formatter;
       options.tooltip.formatter = p => element("div", {}, line(p.color, p.seriesName, digits(p.value[1], share)),
         element("div", { color: soft }, p.name + (diagonal ? "   " + options.xAxis[0].name + ": " + digits(p.value[0], share) : "")
-          + (typeof p.value[2] === "number" ? "   95 %: " + digits(p.value[2], share) + " … " + digits(p.value[3], share) : "")));
+          + (typeof p.value[2] === "number" ? "   95 %: " + digits(p.value[2], share) + " to " + digits(p.value[3], share) : "")));
     } else if (options.visualMap) {
       const scale = options.visualMap[0], narrow = place.clientWidth < 560;
       Object.assign(scale, { itemWidth: 12, itemHeight: 120, textStyle: { color: soft, lineHeight: 14 }, text: scale.text.map(t => t.replace(" ", "\n")) });

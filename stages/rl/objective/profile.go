@@ -78,16 +78,12 @@ func (o *Objective) UsePreset(name string) {
 }
 
 // Set assigns a text to a setting named as in the language ("clip.high", "zero_variance"); strings may be quoted.
-// "reward_term.length" is the weight of that term.
 // Blocks of o are replaced, not changed, so copies of o keep theirs.
 func (o *Objective) Set(name, text string) error {
 	unknown := fmt.Errorf("the objective has no setting %s; rcgrpo kinds grpo --profile paper lists them", name)
 	block, setting, nested := strings.Cut(name, ".")
-	if block == "reward_term" && nested {
-		return o.setTerm(setting, text)
-	}
 	field, choices := fieldOf(reflect.ValueOf(o).Elem(), block)
-	if !field.IsValid() || nested != (field.Kind() == reflect.Pointer) {
+	if !field.IsValid() || nested != (field.Kind() == reflect.Pointer) || field.Kind() == reflect.Slice {
 		return unknown
 	}
 	if !nested {

@@ -1,7 +1,7 @@
 package objective
 
 import (
-	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -28,30 +28,15 @@ type RewardTerm struct {
 }
 
 // rewardFunctions are the functions that a RewardTerm can name. The comment of RewardTerm.Name lists them for users.
-var rewardFunctions = []struct {
-	name string
-	of   func(t *rl.Trajectory) float64
-}{
-	{"length", func(t *rl.Trajectory) float64 { sampled, _ := t.Tokens(); return float64(sampled) }},
+var rewardFunctions = map[string]func(t *rl.Trajectory) float64{
+	"length": func(t *rl.Trajectory) float64 { sampled, _ := t.Tokens(); return float64(sampled) },
 }
 
 // RewardTermNames returns the names that a RewardTerm can have.
-func RewardTermNames() (names []string) {
-	for _, f := range rewardFunctions {
-		names = append(names, f.name)
-	}
-	return names
-}
+func RewardTermNames() []string { return slices.Sorted(maps.Keys(rewardFunctions)) }
 
 // of returns what the term adds to the reward of a trajectory.
-func (r RewardTerm) of(t *rl.Trajectory) float64 {
-	for _, f := range rewardFunctions {
-		if f.name == r.Name {
-			return r.Weight * f.of(t)
-		}
-	}
-	panic("objective: reward term " + r.Name) // Check refuses unknown names
-}
+func (r RewardTerm) of(t *rl.Trajectory) float64 { return r.Weight * rewardFunctions[r.Name](t) }
 
 // checkTerms reports unknown and repeated terms, and those without weight.
 func (o *Objective) checkTerms() (diags hcl.Diagnostics) {
@@ -95,18 +80,4 @@ func (o *Objective) DescribeTerms(trajectories []*rl.Trajectory, v map[string]fl
 		}
 		v["reward_term_"+term.Name] = blocks.Mean(values)
 	}
-}
-
-// setTerm sets the weight of a reward term, which it adds if it is not there. Copies of o keep theirs.
-func (o *Objective) setTerm(name, text string) error {
-	term := RewardTerm{Name: name}
-	if _, err := fmt.Sscan(text, &term.Weight); err != nil {
-		return fmt.Errorf("reward_term.%s is a number; got %q", name, text)
-	}
-	o.RewardTerms = slices.DeleteFunc(slices.Clone(o.RewardTerms), func(t RewardTerm) bool { return t.Name == name })
-	o.RewardTerms = append(o.RewardTerms, term)
-	if diags := o.checkTerms(); diags.HasErrors() {
-		return fmt.Errorf("%s", diags[0].Detail)
-	}
-	return nil
 }

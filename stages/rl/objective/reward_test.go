@@ -61,16 +61,9 @@ func TestAnEpisodeWithoutRewardHasNoTerm(t *testing.T) {
 	}
 }
 
-func TestReplaySetsTheWeightOfATermByItsName(t *testing.T) {
+func TestTermsCannotBeSetLikeAPlainSetting(t *testing.T) {
 	o := PaperObjective()
-	must.OK(t, o.Set("reward_term.length", "-0.5"))
-	other := o
-	must.OK(t, other.Set("reward_term.length", "2"))
-	if o.RewardTerms[0].Weight != -0.5 || len(other.RewardTerms) != 1 || other.RewardTerms[0].Weight != 2 {
-		t.Errorf("got %v and %v", o.RewardTerms, other.RewardTerms)
-	}
-	must.Match(t, o.Set("reward_term.beauty", "1"), "no reward term \"beauty\"; known are length")
-	must.Match(t, o.Set("reward_term.length", "much"), "reward_term.length is a number; got \"much\"")
+	must.Match(t, o.Set("reward_term", `[{"Name": "length", "Weight": 1}]`), "no setting reward_term")
 }
 
 func wantAll(t *testing.T, what string, got []float64, want ...float64) {

@@ -1,4 +1,11 @@
-package checkpoint
+// Package sampling plays the episodes of a set of tasks with an open policy.
+//
+//	Collector    samples episodes with a policy; start with Open; needs libtorch
+//	Episodes     runs a stage that only samples: rollout and eval; needs libtorch
+//	ReadTasks    a set of tasks, with the program that plays it
+//
+// Neighbours: checkpoint (the policy), rl (what an episode is), environment (programs), agent (who else may play).
+package sampling
 
 import (
 	"errors"
@@ -46,10 +53,7 @@ func programOf(dir string, maker any) (*bfcl.Program, error) {
 	if maker == nil {
 		return &bfcl.Program{Dir: dir, Processes: 1}, nil
 	}
-	own, ok := maker.(interface {
-		OwnProgram() (*environment.Program, *artifact.File)
-		ProgramProcesses() int
-	})
+	own, ok := maker.(programTasks)
 	if !ok {
 		return nil, errNotItsProgram
 	}
@@ -63,6 +67,12 @@ func programOf(dir string, maker any) (*bfcl.Program, error) {
 		return nil, errNotItsProgram
 	}
 	return &bfcl.Program{Dir: dir, Processes: own.ProgramProcesses()}, nil
+}
+
+// programTasks is a stage of tasks that a program plays: what starts, its folder, and how many processes.
+type programTasks interface {
+	OwnProgram() (*environment.Program, *artifact.File)
+	ProgramProcesses() int
 }
 
 var errNotItsProgram = errors.New("the program in its result is not that of its settings, and was not started: " +
