@@ -19,15 +19,19 @@ import (
 // A few lines of HCL can describe a string of a terabyte or a loop of years, and an editor evaluates a file when it is
 // opened. So the work of a Load is limited while it is done.
 const (
-	maxEffort   = 1_000_000 // steps: an element of a loop, a part of a template, stepBytes of a string
-	stepBytes   = 64
-	maxProduct  = 1_000_000 // elements of setproduct
-	maxWidth    = 10_000    // of format and indent
-	maxDecoding = 100       // nesting of jsondecode
+	maxEffort    = 1_000_000 // steps: an element of a loop, a part of a template, the parts of long values that follow
+	stepBytes    = 64        // of a string
+	stepElements = 16        // of a list or map
+	maxProduct   = 1_000_000 // elements of setproduct
+	maxWidth     = 10_000    // of format and indent
+	maxDecoding  = 100       // nesting of jsondecode
 )
 
 // effort counts the steps of a Load.
-type effort struct{ spent int }
+type effort struct {
+	spent  int
+	looked int // elements that are no whole step yet
+}
 
 var errEffort = errors.New("the expressions of the experiment need too many steps; they may have 1 million in all, " +
 	"and 64 bytes of a string are one")
@@ -86,10 +90,14 @@ func (c *counted) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 	err := c.effort.spend(1)
 	if err == nil {
 		val, diags := c.Expression.Value(ctx)
-		if huge(val) {
-			return cty.DynamicVal, append(diags, mistake(c.Range(), "Number too large", "%s.", upperFirst(errHuge.Error())))
+		err = c.effort.spend(len(text(val)) / stepBytes)
+		if err == nil {
+			err = c.effort.look(val)
 		}
-		if err = c.effort.spend(len(text(val)) / stepBytes); err == nil {
+		if errors.Is(err, errHuge) {
+			return cty.DynamicVal, append(diags, mistake(c.Range(), "Number too large", "%s.", upperFirst(err.Error())))
+		}
+		if err == nil {
 			return val, diags
 		}
 	}
@@ -113,23 +121,37 @@ var longExponent = sync.OnceValue(func() *regexp.Regexp {
 // hugeText reports whether a number in a text is too large.
 func hugeText(s string) bool { return len(s) > maxDigits || longExponent().MatchString(s) }
 
-// huge reports whether a value is a number that is too large, or a list with one.
+// huge reports whether a value is a number that is too large.
 func huge(v cty.Value) bool {
-	if v, _ = v.Unmark(); !v.IsKnown() || v.IsNull() {
+	if v.Type() != cty.Number || !v.IsKnown() || v.IsNull() {
 		return false
 	}
-	switch {
-	case v.Type() == cty.Number:
-		e := v.AsBigFloat().MantExp(nil)
-		return e > 4*maxDigits || e < -4*maxDigits
+	e := v.AsBigFloat().MantExp(nil)
+	return e > 4*maxDigits || e < -4*maxDigits
+}
+
+// look spends steps for the elements of a value, inner ones too, each of which a function may read. It returns errHuge
+// for a number that is too large.
+func (e *effort) look(v cty.Value) error {
+	switch v, _ = v.Unmark(); {
+	case !v.IsKnown() || v.IsNull():
+	case huge(v):
+		return errHuge
 	case v.CanIterateElements():
+		e.looked += v.LengthInt()
+		if err := e.spend(e.looked / stepElements); err != nil {
+			return err
+		}
+		e.looked %= stepElements
 		for it := v.ElementIterator(); it.Next(); {
-			if _, item := it.Element(); item.Type() == cty.Number && huge(item) {
-				return true
+			if _, item := it.Element(); item.Type() != cty.String {
+				if err := e.look(item); err != nil {
+					return err
+				}
 			}
 		}
 	}
-	return false
+	return nil
 }
 
 // bounded limits the functions whose results can be much larger than their arguments, and those that evaluate their
@@ -137,8 +159,10 @@ func huge(v cty.Value) bool {
 func (e *effort) bounded(all map[string]function.Function) {
 	for name, f := range all {
 		all[name] = guarded(f, func(args []cty.Value) error {
-			if i := slices.IndexFunc(args, huge); i >= 0 { // converted from a text
-				return function.NewArgError(i, errHuge)
+			for i, arg := range args {
+				if err := e.look(arg); err != nil { // a number may be converted from a text
+					return function.NewArgError(i, err)
+				}
 			}
 			return nil
 		})
