@@ -45,7 +45,7 @@ timed push 120 rcgrpo store push
 timed again 60 rcgrpo store push
 cd "$dir/second"
 timed plan 60 rcgrpo plan many.hcl
-timed pull 60 rcgrpo store pull
+timed fetch 60 rcgrpo store fetch
 timed run 60 rcgrpo run many.hcl
 grep -q "^start" "$dir/log" && { echo "the second machine executed stages"; exit 1; }
 uptime

@@ -327,27 +327,27 @@ func (l *loader) readCategory(category string) {
 	}
 	seen := map[string]int{}
 	lines(questions, func(line int, text []byte) {
-		q, ok := l.readQuestion(name, line, text, category)
+		q, ok := entry{l, name, line}.readQuestion(text, category)
 		if q.id == "" {
 			return
 		}
 		if first, twice := seen[q.id]; twice {
-			l.fault(name, line, "id", "%s is already in line %d", q.id, first)
+			q.fault("id", "%s is already in line %d", q.id, first)
 			return
 		}
 		seen[q.id] = line
 		a, found := answers[q.id]
 		if !found {
-			l.fault(name, line, "id", "%s has no usable answer in %s", q.id, answerFile)
+			q.fault("id", "%s has no usable answer in %s", q.id, answerFile)
 			return
 		}
 		if ok {
-			l.join(name, line, q, answerFile, a)
+			l.join(q, a)
 		}
 	})
 	for id, a := range answers {
 		if _, asked := seen[id]; !asked {
-			l.fault(answerFile, a.line, "id", "%s is not the id of a readable question", id)
+			a.fault("id", "%s is not the id of a readable question", id)
 		}
 	}
 	slices.SortStableFunc(l.faults, func(a, b Fault) int {
@@ -359,6 +359,7 @@ func (l *loader) readCategory(category string) {
 }
 
 type question struct {
+	entry
 	id       string
 	turns    []string
 	config   json.RawMessage
@@ -367,58 +368,69 @@ type question struct {
 }
 
 type answer struct {
-	line  int
+	entry
 	turns [][]string
 }
 
+// entry is one line of a file, at which its faults are reported.
+type entry struct {
+	loader *loader
+	file   string
+	line   int
+}
+
+func (e entry) fault(field, format string, args ...any) {
+	e.loader.fault(e.file, e.line, field, format, args...)
+}
+
 // fields reads one line as a JSON object and reports errors.
-func (l *loader) fields(file string, line int, text []byte) (*py.Dict, map[string]json.RawMessage, bool) {
+func (e entry) fields(text []byte) (*py.Dict, map[string]json.RawMessage, bool) {
 	v, err := py.FromJSON(text)
 	if err != nil {
-		l.fault(file, line, "", "the line is not JSON: %v", err)
+		e.fault("", "the line is not JSON: %v", err)
 		return nil, nil, false
 	}
 	d, ok := v.(*py.Dict)
 	if !ok {
-		l.fault(file, line, "", "got %s, want an object", py.TypeName(v))
+		e.fault("", "got %s, want an object", py.TypeName(v))
 		return nil, nil, false
 	}
 	var raw map[string]json.RawMessage
 	if err := json.Unmarshal(text, &raw); err != nil {
-		l.fault(file, line, "", "the line is not JSON: %v", err)
+		e.fault("", "the line is not JSON: %v", err)
 		return nil, nil, false
 	}
 	return d, raw, true
 }
 
 // field returns a field of type T; it reports a missing field or another type.
-func field[T any](l *loader, file string, line int, d *py.Dict, name, want string) (T, bool) {
+func field[T any](e entry, d *py.Dict, name, want string) (T, bool) {
 	v, ok := d.Get(name)
 	if !ok {
-		l.fault(file, line, name, "missing, want %s", want)
+		e.fault(name, "missing, want %s", want)
 		var none T
 		return none, false
 	}
-	return typed[T](l, file, line, v, name, want)
+	return typed[T](e, v, name, want)
 }
 
-func typed[T any](l *loader, file string, line int, v py.Value, name, want string) (T, bool) {
+func typed[T any](e entry, v py.Value, name, want string) (T, bool) {
 	t, ok := v.(T)
 	if !ok {
-		l.fault(file, line, name, "got %s, want %s", py.TypeName(v), want)
+		e.fault(name, "got %s, want %s", py.TypeName(v), want)
 	}
 	return t, ok
 }
 
 // texts reads a list of strings.
-func texts(l *loader, file string, line int, v py.Value, name string) ([]string, bool) {
-	list, ok := typed[*py.List](l, file, line, v, name, "a list of strings")
+func texts(e entry, v py.Value, name string) ([]string, bool) {
+	list, ok := typed[*py.List](e, v, name, "a list of strings")
 	if !ok {
 		return nil, false
 	}
 	out := make([]string, 0, len(list.Items))
 	for i, item := range list.Items {
-		s, isText := typed[string](l, file, line, item, fmt.Sprintf("%s[%d]", name, i), "a string")
+		s, isText := typed[string](e, item, fmt.Sprintf("%s[%d]", name, i), "a string")
 		ok = ok && isText
 		out = append(out, s)
 	}
@@ -426,38 +438,39 @@ func texts(l *loader, file string, line int, v py.Value, name string) ([]string,
 }
 
 // readQuestion reads and checks one question. It sets the id even if it returns false.
-func (l *loader) readQuestion(file string, line int, text []byte, category string) (q question, ok bool) {
-	before := len(l.faults)
-	d, raw, ok := l.fields(file, line, text)
+func (e entry) readQuestion(text []byte, category string) (q question, ok bool) {
+	q.entry = e
+	before := len(e.loader.faults)
+	d, raw, ok := e.fields(text)
 	if !ok {
 		return q, false
 	}
-	id, ok := field[string](l, file, line, d, "id", "a string")
+	id, ok := field[string](e, d, "id", "a string")
 	if !ok {
 		return q, false
 	}
 	if prefix := "multi_turn_" + category + "_"; !strings.HasPrefix(id, prefix) || !isNumber(id[len(prefix):]) {
-		l.fault(file, line, "id", "%q is not an id of this file, want %s and a number", id, prefix)
+		e.fault("id", "%q is not an id of this file, want %s and a number", id, prefix)
 		return q, false
 	}
 	q.id = id
-	l.readTurns(file, line, d, &q)
+	e.readTurns(d, &q)
 	if list, ok := d.Get("involved_classes"); !ok {
-		l.fault(file, line, "involved_classes", "missing, want a list of class names")
-	} else if q.classes, ok = texts(l, file, line, list, "involved_classes"); ok {
-		l.checkClasses(file, line, q.classes)
+		e.fault("involved_classes", "missing, want a list of class names")
+	} else if q.classes, ok = texts(e, list, "involved_classes"); ok {
+		e.checkClasses(q.classes)
 	}
-	if config, ok := field[*py.Dict](l, file, line, d, "initial_config", "an object of class names"); ok {
+	if config, ok := field[*py.Dict](e, d, "initial_config", "an object of class names"); ok {
 		q.config = raw["initial_config"]
 		for k, v := range config.All() {
-			typed[*py.Dict](l, file, line, v, "initial_config."+py.Str(k), "an object")
+			typed[*py.Dict](e, v, "initial_config."+py.Str(k), "an object")
 			if _, known := api.Lookup(py.Str(k)); !known {
-				l.fault(file, line, "initial_config."+py.Str(k), "unknown class")
+				e.fault("initial_config."+py.Str(k), "unknown class")
 			}
 		}
 	}
-	l.readMissed(file, line, d, &q)
-	return q, len(l.faults) == before
+	e.readMissed(d, &q)
+	return q, len(e.loader.faults) == before
 }
 
 func isNumber(s string) bool {
@@ -465,62 +478,62 @@ func isNumber(s string) bool {
 	return err == nil && n >= 0 && strconv.Itoa(n) == s
 }
 
-func (l *loader) checkClasses(file string, line int, classes []string) {
+func (e entry) checkClasses(classes []string) {
 	if len(classes) == 0 {
-		l.fault(file, line, "involved_classes", "empty, want at least one class name")
+		e.fault("involved_classes", "empty, want at least one class name")
 	}
 	for i, name := range classes {
 		at := fmt.Sprintf("involved_classes[%d]", i)
 		if _, known := api.Lookup(name); !known {
-			l.fault(file, line, at, "unknown class %q", name)
+			e.fault(at, "unknown class %q", name)
 		} else if slices.Contains(classes[:i], name) {
-			l.fault(file, line, at, "duplicate class %q", name)
+			e.fault(at, "duplicate class %q", name)
 		}
 	}
 }
 
-func (l *loader) readTurns(file string, line int, d *py.Dict, q *question) {
-	turns, ok := field[*py.List](l, file, line, d, "question", "a list of turns")
+func (e entry) readTurns(d *py.Dict, q *question) {
+	turns, ok := field[*py.List](e, d, "question", "a list of turns")
 	if !ok {
 		return
 	}
 	if len(turns.Items) == 0 {
-		l.fault(file, line, "question", "empty, want at least one turn")
+		e.fault("question", "empty, want at least one turn")
 	}
 	for i, v := range turns.Items {
 		at := fmt.Sprintf("question[%d]", i)
-		turn, ok := typed[*py.List](l, file, line, v, at, "a list of messages")
+		turn, ok := typed[*py.List](e, v, at, "a list of messages")
 		user := ""
 		switch {
 		case !ok:
 		case len(turn.Items) > 1:
-			l.fault(file, line, at, "the turn has %d messages, want one or none", len(turn.Items))
+			e.fault(at, "the turn has %d messages, want one or none", len(turn.Items))
 		case len(turn.Items) == 1:
-			message, ok := typed[*py.Dict](l, file, line, turn.Items[0], at+"[0]", "a message with role and content")
+			message, ok := typed[*py.Dict](e, turn.Items[0], at+"[0]", "a message with role and content")
 			if !ok {
 				break
 			}
-			role, ok := field[string](l, file, line, message, "role", "a string")
+			role, ok := field[string](e, message, "role", "a string")
 			if ok && role != "user" {
-				l.fault(file, line, at+"[0].role", "got %q, want \"user\"", role)
+				e.fault(at+"[0].role", "got %q, want \"user\"", role)
 			}
 			content, found := message.Get("content")
 			if !found {
-				l.fault(file, line, at+"[0].content", "missing, want a string")
+				e.fault(at+"[0].content", "missing, want a string")
 			} else {
-				user, _ = typed[string](l, file, line, content, at+"[0].content", "a string")
+				user, _ = typed[string](e, content, at+"[0].content", "a string")
 			}
 		}
 		q.turns = append(q.turns, user)
 	}
 }
 
-func (l *loader) readMissed(file string, line int, d *py.Dict, q *question) {
+func (e entry) readMissed(d *py.Dict, q *question) {
 	v, ok := d.Get("missed_function")
 	if !ok {
 		return
 	}
-	missed, ok := typed[*py.Dict](l, file, line, v, "missed_function", "an object of turn numbers")
+	missed, ok := typed[*py.Dict](e, v, "missed_function", "an object of turn numbers")
 	if !ok {
 		return
 	}
@@ -529,13 +542,13 @@ func (l *loader) readMissed(file string, line int, d *py.Dict, q *question) {
 		at := "missed_function." + py.Str(k)
 		turn, err := strconv.Atoi(py.Str(k))
 		if err != nil || turn < 0 || turn >= len(q.turns) {
-			l.fault(file, line, at, "the key is not a turn index, want 0 to %d", len(q.turns)-1)
+			e.fault(at, "the key is not a turn index, want 0 to %d", len(q.turns)-1)
 			continue
 		}
-		names, _ := texts(l, file, line, v, at)
+		names, _ := texts(e, v, at)
 		for i, name := range names {
 			if t, known := tools()[name]; !known || !slices.Contains(q.classes, t.class.Name) {
-				l.fault(file, line, fmt.Sprintf("%s[%d]", at, i), "function %q does not belong to the involved classes", name)
+				e.fault(fmt.Sprintf("%s[%d]", at, i), "function %q does not belong to the involved classes", name)
 			}
 		}
 		q.revealed[turn] = names
@@ -550,25 +563,26 @@ func (l *loader) readAnswers(file string) map[string]answer {
 	}
 	answers := map[string]answer{}
 	lines(raw, func(line int, text []byte) {
-		d, _, ok := l.fields(file, line, text)
+		e := entry{l, file, line}
+		d, _, ok := e.fields(text)
 		if !ok {
 			return
 		}
-		id, ok := field[string](l, file, line, d, "id", "a string")
+		id, ok := field[string](e, d, "id", "a string")
 		if !ok {
 			return
 		}
 		if first, twice := answers[id]; twice {
-			l.fault(file, line, "id", "%s is already in line %d", id, first.line)
+			e.fault("id", "%s is already in line %d", id, first.line)
 			return
 		}
-		list, ok := field[*py.List](l, file, line, d, "ground_truth", "a list of turns")
+		list, ok := field[*py.List](e, d, "ground_truth", "a list of turns")
 		if !ok {
 			return
 		}
-		a := answer{line: line}
+		a := answer{entry: e}
 		for i, v := range list.Items {
-			calls, fine := texts(l, file, line, v, fmt.Sprintf("ground_truth[%d]", i))
+			calls, fine := texts(e, v, fmt.Sprintf("ground_truth[%d]", i))
 			ok = ok && fine
 			a.turns = append(a.turns, calls)
 		}
@@ -580,10 +594,10 @@ func (l *loader) readAnswers(file string) map[string]answer {
 }
 
 // join builds the task of a question and its answer, and checks them against each other.
-func (l *loader) join(file string, line int, q question, answerFile string, a answer) {
+func (l *loader) join(q question, a answer) {
 	before := len(l.faults)
 	if len(a.turns) != len(q.turns) {
-		l.fault(answerFile, a.line, "ground_truth", "got %d turns, want %d as in the question", len(a.turns), len(q.turns))
+		a.fault("ground_truth", "got %d turns, want %d as in the question", len(a.turns), len(q.turns))
 		return
 	}
 	cut := strings.LastIndexByte(q.id, '_')
@@ -598,12 +612,12 @@ func (l *loader) join(file string, line int, q question, answerFile string, a an
 		t.Turns = append(t.Turns, Turn{User: q.turns[i], GroundTruth: truth, Revealed: q.revealed[i]})
 		for j, call := range a.turns[i] {
 			if text := callFault(t, call); text != "" {
-				l.fault(answerFile, a.line, fmt.Sprintf("ground_truth[%d][%d]", i, j), "%s", text)
+				a.fault(fmt.Sprintf("ground_truth[%d][%d]", i, j), "%s", text)
 			}
 		}
 	}
 	if _, err := newWorld(t, l.data.long, time.Time{}); err != nil {
-		l.fault(file, line, "initial_config", "%v", err)
+		q.fault("initial_config", "%v", err)
 	}
 	if len(l.faults) == before {
 		l.data.tasks = append(l.data.tasks, t)

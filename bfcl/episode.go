@@ -133,7 +133,7 @@ var ErrDone = errors.New("the episode has ended")
 // exceptions. A step without calls, or with one empty call, ends the turn. A step beyond the limit
 // abandons the episode.
 func (e *Episode) Step(calls []string) (results []string, errs int, err error) {
-	outcomes, err := e.Execute(calls)
+	outcomes, err := e.StepOutcomes(calls)
 	if len(outcomes) > 0 {
 		results = make([]string, len(outcomes))
 	}
@@ -146,8 +146,8 @@ func (e *Episode) Step(calls []string) (results []string, errs int, err error) {
 	return results, errs, err
 }
 
-// Execute is Step with complete outcomes.
-func (e *Episode) Execute(calls []string) ([]Outcome, error) {
+// StepOutcomes is Step with complete outcomes.
+func (e *Episode) StepOutcomes(calls []string) ([]Outcome, error) {
 	if e.stop != "" {
 		return nil, ErrDone
 	}

@@ -22,7 +22,7 @@ const languageHint = " Note that the provided function is in Python 3 syntax."
 // Function returns the document of a tool as the official handlers send it to an API. late is a tool that is revealed
 // in a later turn.
 func (d *Data) Function(name, target string, late bool) (json.RawMessage, error) {
-	doc, err := d.document(name)
+	doc, err := d.Document(name)
 	if err != nil {
 		return nil, err
 	}
@@ -72,8 +72,8 @@ func Function(doc json.RawMessage, target string, late bool) (json.RawMessage, e
 const doneDocument = `{"name": "done", "description": "Call this once all steps of the request are done. It ends the ` +
 	`conversation.", "parameters": {"type": "dict", "properties": {}, "required": []}}`
 
-// document returns the official document of a tool, or that of DoneTool.
-func (d *Data) document(name string) (json.RawMessage, error) {
+// Document returns the official document of a tool, or that of DoneTool.
+func (d *Data) Document(name string) (json.RawMessage, error) {
 	if name == DoneTool {
 		return json.RawMessage(doneDocument), nil
 	}
@@ -116,6 +116,12 @@ func extend(d *py.Dict, key, text string) {
 	before, _ := d.Get(key)
 	s, _ := before.(string)
 	d.Set(key, s+text)
+}
+
+// SchemaType returns the name that a type of the benchmark's documents, a word of Python, has in JSON schemas.
+func SchemaType(name string) (schema string, known bool) {
+	schema, known = openAPITypes[name]
+	return schema, known
 }
 
 // openAPITypes are the OpenAPI names of the types in Python's documents.
@@ -228,7 +234,7 @@ func (d *Data) SystemPrompt(names []string) (string, error) {
 	docs := make([]json.RawMessage, len(names))
 	for i, name := range names {
 		var err error
-		if docs[i], err = d.document(name); err != nil {
+		if docs[i], err = d.Document(name); err != nil {
 			return "", err
 		}
 	}

@@ -33,7 +33,7 @@ type handlerMessage struct {
 func (d *Data) Documents(names []string) ([]json.RawMessage, error) {
 	var documents []json.RawMessage
 	for _, name := range names {
-		raw, err := d.document(name)
+		raw, err := d.Document(name)
 		if err != nil {
 			return nil, err
 		}

@@ -73,7 +73,7 @@ func TestPromptsEqualThoseOfTheOfficialHandlers(t *testing.T) {
 		for {
 			c.User(e.User())
 			prompt := must.Get(c.Prompt())(t)
-			must.Get(e.Execute(c.Reply("Done.")))(t)
+			must.Get(e.StepOutcomes(c.Reply("Done.")))(t)
 			if !e.Done() {
 				continue
 			}

@@ -407,7 +407,7 @@ func (r *replayer) turn(rec *recorded, k int, e *bfcl.Episode) error {
 	}
 	turn := rec.Turns[k]
 	for _, c := range turn.Calls {
-		o, err := e.Execute([]string{c.Call})
+		o, err := e.StepOutcomes([]string{c.Call})
 		if err != nil {
 			return err
 		}
@@ -416,7 +416,7 @@ func (r *replayer) turn(rec *recorded, k int, e *bfcl.Episode) error {
 	if err := r.states(where, e, turn.State, turn.Private); err != nil {
 		return err
 	}
-	_, err := e.Execute(nil)
+	_, err := e.StepOutcomes(nil)
 	return err
 }
 
@@ -575,7 +575,7 @@ func (r *replayer) sequence(rec *recorded, line []byte) error {
 	for i, c := range more.Calls {
 		calls[i] = c.Call
 	}
-	outcomes, err := e.Execute(calls)
+	outcomes, err := e.StepOutcomes(calls)
 	if err != nil {
 		return err
 	}

@@ -65,19 +65,22 @@ var ladder = map[string]string{
 		"stages/rl/objective stages/internal/agent stages/internal/chat stages/internal/checkpoint " +
 		"stages/internal/environment " +
 		"stages/internal/lm stages/internal/provider stages/internal/ranks stages/internal/resume " +
-		"stages/internal/token stages/internal/train",
+		"stages/internal/sampling stages/internal/token stages/internal/train",
 	"stages/internal/agent": "bfcl engine/artifact engine/lang stages/rl stages/rl/blocks stages/internal/chat " +
 		"stages/internal/environment stages/internal/serve stages/internal/token",
 	"stages/internal/chat": "bfcl stages/rl stages/internal/jinja stages/internal/token",
 	"stages/internal/checkpoint": "engine engine/artifact engine/runs bfcl stages/rl stages/rl/blocks " +
-		"stages/internal/agent stages/internal/chat stages/internal/environment stages/internal/gguf " +
-		"stages/internal/lm stages/internal/ranks stages/internal/resume stages/internal/token stages/internal/torch",
+		"stages/internal/chat stages/internal/gguf stages/internal/lm stages/internal/ranks stages/internal/resume " +
+		"stages/internal/token stages/internal/torch",
+	"stages/internal/sampling": "engine engine/artifact engine/runs bfcl stages/rl stages/rl/blocks " +
+		"stages/internal/agent stages/internal/chat stages/internal/checkpoint stages/internal/environment " +
+		"stages/internal/lm stages/internal/ranks",
 	"stages/internal/environment":        "bfcl engine/proc stages/rl stages/rl/blocks",
 	"stages/internal/environment/faults": "engine/proc",
 	"stages/internal/gguf":               "stages/internal/lm",
 	"stages/internal/lm":                 "stages/internal/ranks stages/internal/token stages/internal/torch stages/rl",
 	"stages/internal/provider": "engine engine/artifact engine/proc bfcl stages/rl stages/rl/blocks " +
-		"stages/internal/checkpoint",
+		"stages/internal/sampling",
 	"stages/internal/ranks":  "",
 	"stages/internal/resume": "",
 	"stages/internal/jinja":  "stages/internal/token",

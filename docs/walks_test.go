@@ -53,6 +53,15 @@ var walks = []walk{
 				`metrics: []string{"best_of_group"}}, {id: "variance",`},
 		{"engine/lang/settings.txt", ` fig-variance,`, ` fig-best, fig-variance,`},
 	}},
+	{"reward", []line{
+		{"stages/rl/objective/reward.go", `"length": func(t *rl.Trajectory)`,
+			`"calls": func(t *rl.Trajectory) float64 { return float64(t.Calls) },` +
+				"\n\t" + `"length": func(t *rl.Trajectory)`},
+		{"stages/rl/objective/reward.go", `length is the number of tokens that the policy sampled`,
+			`length is the number of tokens that the policy sampled, calls is the number of tool calls`},
+		{"engine/lang/settings.txt", `length is the number of tokens that the policy sampled`,
+			`length is the number of tokens that the policy sampled, calls is the number of tool calls`},
+	}},
 	{"executor", []line{
 		{"cmd/rcgrpo/run.go", `"rcgrpo/engine"`, "\"rcgrpo/engine\"\n\t\"rcgrpo/engine/apart\""},
 		{"cmd/rcgrpo/run.go", `var o engine.Options`, `o := engine.Options{Executor: apart.Executor{}}`},
@@ -121,8 +130,9 @@ func TestAdditionsTouchTheFilesThatTheirTableNames(t *testing.T) {
 	if out, err := suite.CombinedOutput(); err != nil {
 		t.Fatalf("the executor suite: %v\n%s", err, out)
 	}
-	goes("test", "-vet=off", "-run", "Calendar|Panic|Clone|Official|Toy|BestOf|Item|Sizes|LoggedNumber",
-		"./bfcl/internal/api", "./bfcl", "./stages/internal/chat", "./stages/rl/objective", "./reports")
+	goes("test", "-vet=off",
+		"-run", "Calendar|Panic|Clone|Official|Toy|BestOf|Item|Sizes|LoggedNumber|CallsTerm|RewardTerm",
+		"./bfcl/internal/api", "./bfcl", "./stages/internal/chat", "./stages/rl/objective", "./stages/grpo", "./reports")
 	goes("build", "-o", filepath.Join(dir, "rcgrpo"), "./cmd/rcgrpo")
 
 	session := fmt.Sprintf(walkSession, filepath.Join(dir, "rcgrpo"))
@@ -141,6 +151,8 @@ exec $R kinds thin
 stdout 'every.*tasks.*distance of the tasks'
 exec $R kinds report
 stdout 'fig-sizes'
+exec $R kinds grpo
+stdout 'calls is the number of tool calls'
 exec $R check x.hcl
 ! exec $R check bad.hcl
 stderr 'every is at least 1'
@@ -153,6 +165,7 @@ exec $R report x.hcl
 grep 'id="fig-sizes"' x.html
 exec $R verify x.html
 exec $R check toy.hcl
+exec $R check reward.hcl
 -- site.hcl --
 store {
   path = "store"
@@ -185,6 +198,26 @@ stage "thin" "half" {
 experiment {}
 stage "model" "toy" {
   path = dir("toy")
+}
+-- reward.hcl --
+experiment {}
+stage "tasks" "d" {
+  source = "drills"
+  train  = 20
+  test   = 0
+}
+stage "model" "toy" {
+  path = dir("toy")
+}
+stage "grpo" "short" {
+  policy = stage.model.toy.checkpoint
+  tasks  = stage.tasks.d.train
+  reward_term "length" {
+    weight = -0.001
+  }
+  reward_term "calls" {
+    weight = -0.01
+  }
 }
 -- toy/config.json --
 {"architectures": ["ToyForCausalLM"], "model_type": "toy", "hidden_act": "silu", "hidden_size": 64,

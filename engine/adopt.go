@@ -201,7 +201,7 @@ func (r *run) onForeign(t *task, lock *artifact.Lock, err error) {
 		r.fail(t, err, 0)
 	case r.reuseStored(t):
 	case r.skipAfterFailure(t):
-	case !r.rebuildCollected(t):
+	case !r.rebuildAbsent(t):
 		r.queue(t)
 	}
 }

@@ -60,7 +60,7 @@ func (c *crash) trial() {
 	c.trials++
 	l := newLab(c.T, crashing)
 	if c.trials%2 == 0 {
-		defer collect(l, 0, true)()
+		defer collect(l, 0)()
 	}
 	before := c.kills["stage"] + c.kills["both"]
 	made := map[string]int{} // starts of the stages that were committed at the last kill, by address

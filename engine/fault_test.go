@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"rcgrpo/engine"
-	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/internal/disk"
 	"rcgrpo/engine/lang"
@@ -182,19 +181,27 @@ func TestTornFilesAreHealed(t *testing.T) {
 	}
 }
 
-// After a power cut, an object that was not flushed may have any content. Only its stage runs again.
-func TestTornUnsealedObjectIsMadeAgain(t *testing.T) {
+// Without a flush no result has a manifest: its stage fails, and runs again.
+func TestAFailedFlushFailsTheStage(t *testing.T) {
 	l := newLab(t, fmt.Sprintf(readsLight, 0))
-	failOps(t, syscall.EIO, "syncfs", "sync")
-	if r := l.Run(engine.Options{}); !errors.Is(r.Err, syscall.EIO) || len(r.Of(runs.EventDone)) != 2 {
-		t.Fatalf("without a flush: got %v, want the error of the flush and two results\n%s", r.Err, r)
+	failOps(t, syscall.EIO, "syncfs")
+	if r := l.Run(engine.Options{}); r.Err == nil || len(r.Of(runs.EventDone)) != 0 || len(r.Of(runs.EventFailed)) != 1 {
+		t.Fatalf("without a flush: got %v, want one failed stage and no result\n%s", r.Err, r)
 	}
 	disk.Fail(nil)
+	l.Want(l.MustRun(), runs.EventDone, "light.a", "light.b")
+}
+
+// A file of an object that is not right by its time may have any content. Only its stage runs again.
+func TestATornObjectIsMadeAgain(t *testing.T) {
+	l := newLab(t, fmt.Sprintf(readsLight, 0))
+	l.MustRun()
 	want := l.Digests()
 	digest := l.Planned("light.b").Manifest.Outputs["out"].Digest
 	path := filepath.Join(l.StoreDir, "objects", digest, "out.txt")
 	text, err := os.ReadFile(path)
 	must.OK(t, errors.Join(err, os.Chmod(path, 0o600), os.WriteFile(path, make([]byte, len(text)), 0)))
+	must.Contain(t, l.Planned("light.b").Cause.Text, "out.txt is edited")
 	l.Want(l.MustRun(), runs.EventDone, "light.b")
 	wantDigests(l, "of the next run", want)
 }
@@ -213,7 +220,7 @@ stage "light" "b" {
 // is missing.
 func TestCollectionsBesideRuns(t *testing.T) {
 	l := enginetest.NewLab(t)
-	end := collect(l, 1, false)
+	end := collect(l, 1)
 	var others sync.WaitGroup
 	for range 3 { // with equal nodes, so that each run also finds results of the others
 		others.Go(func() {
@@ -273,7 +280,7 @@ stage "%s" "b" {
 				inside = g.Next()
 			}
 			var gone []string
-			for _, c := range must.Get(l.Store().Collect(1))(t) {
+			for _, c := range must.Get(l.Store().Collect(1, runs.Pins))(t) {
 				gone = append(gone, c.What+" "+c.Name)
 			}
 			slices.Sort(gone)
@@ -283,27 +290,30 @@ stage "%s" "b" {
 			}
 			inside.Pass()
 			wantSuccess(t, <-done)
-			wantEqual(t, "results collected after the run", len(must.Get(l.Store().Collect(1))(t)), 2)
+			wantEqual(t, "results collected after the run", len(must.Get(l.Store().Collect(1, runs.Pins))(t)), 2)
 		})
 	}
 }
 
-// The inputs of a program whose engine was killed are not protected, so gc waits for its end.
-func TestCollectionIsRefusedWhileAProgramRunsWhoseEngineWasKilled(t *testing.T) {
+// The plan of a run stays pinned while a program runs whose engine was killed, beside a gc of everything else.
+func TestCollectionKeepsThePlanOfAProgramWhoseEngineWasKilled(t *testing.T) {
 	l := newLab(t, `
 stage "light" "a" {
-  shell = "mkdir made; echo a >made/out.txt; echo yes >$dir/runs; until [ -e $dir/go ]; do sleep 0.01; done"
+  text = "a"
+}
+stage "light" "b" {
+  from  = [stage.light.a.out]
+  shell = "mkdir made; echo b >made/out.txt; echo yes >$dir/runs; until [ -e $dir/go ]; do sleep 0.01; done"
   takes = true
 }
 `)
 	kill := startEngine(l)
 	until(t, "the program runs", func() bool { return l.Read("runs") != "" })
 	kill()
-	if _, err := l.Store().Collect(1); !errors.Is(err, artifact.ErrBusy) {
-		t.Errorf("collect while it runs: got %v, want ErrBusy", err)
-	}
+	wantEqual(t, "collected while it runs", len(must.Get(l.Store().Collect(1, runs.Pins))(t)), 0)
+	wantEqual(t, "its input", l.Planned("light.a").Verb, plan.UpToDate)
 	l.Put("go", "")
 	l.Tidy()
-	must.Get(l.Store().Collect(1))(t)
+	wantEqual(t, "collected after its end", len(must.Get(l.Store().Collect(1, runs.Pins))(t)), 1)
 	l.MustRun()
 }

@@ -38,9 +38,6 @@ func (r *run) fetchPlanned() {
 	}
 	for _, t := range planned {
 		t.needs = append(t.needs, t.FetchPorts...)
-		if err := r.session.Pin(t.Key); err != nil {
-			r.recordError(err)
-		}
 		r.fetch(t)
 	}
 }
@@ -73,11 +70,11 @@ func (r *run) wanted(t *task) []string {
 
 // missing returns the wanted ports that the store lacks.
 func (r *run) missing(t *task, m *artifact.Manifest) []string {
-	return slices.DeleteFunc(r.wanted(t), m.Has)
+	return slices.DeleteFunc(r.wanted(t), func(port string) bool { return r.Store.Has(m, port) })
 }
 
 // lacks reports whether a task that has ended lacks bytes that a reader needs, and adds them to its needs.
-func (t *task) lacks(reader *task) bool {
+func (r *run) lacks(t, reader *task) bool {
 	if t.manifest == nil {
 		return false
 	}
@@ -87,7 +84,7 @@ func (t *task) lacks(reader *task) bool {
 		}
 	}
 	return slices.ContainsFunc(reader.Inputs, func(in lang.Input) bool {
-		return in.From == t.Node && !t.manifest.Has(in.Ref.Port)
+		return in.From == t.Node && !r.Store.Has(t.manifest, in.Ref.Port)
 	})
 }
 
@@ -108,13 +105,12 @@ func (r *run) fetch(t *task) bool {
 		for _, port := range ports {
 			size += m.Outputs[port].Bytes
 		}
-		result, lock, err := r.Remote.Fetch(r.ctx, key, ports)
+		m, err := r.Remote.Fetch(r.ctx, key, ports)
 		if err != nil {
 			return func() { r.onNotFetched(t, err) }
 		}
-		r.flusher.Add(result, lock)
 		took, source := time.Since(started), fmt.Sprintf("%s from remote %s", lang.BytesText(size), r.Remote.Name)
-		return func() { r.onFetched(t, result.Manifest, took, source) }
+		return func() { r.onFetched(t, m, took, source) }
 	})
 	return true
 }
@@ -122,7 +118,7 @@ func (r *run) fetch(t *task) bool {
 // onFetched ends a task with a result of the remote store.
 func (r *run) onFetched(t *task, m *artifact.Manifest, took time.Duration, source string) {
 	how := t.how
-	if how == "" && t.Verb != plan.UpToDate && !t.Collected() {
+	if how == "" && t.Verb != plan.UpToDate && !t.NotHere() {
 		how = runs.EventFetched
 		r.emit(runs.Event{Address: t.Address, Kind: how, Key: t.Key, Seconds: took.Seconds(), Text: source})
 	} else { // it had ended, and a reader needs its bytes

@@ -60,7 +60,7 @@ stage "light" "silent" {
 			if p := l.Plan(); p.Changes() {
 				t.Errorf("next plan: got %v, want no work", enginetest.Causes(p))
 			}
-			must.Get(l.Store().Collect(0))(t)
+			must.Get(l.Store().Collect(0, runs.Pins))(t)
 			must.OK(t, os.Remove(filepath.Join(l.Dir, "page.txt")))
 			l.MustRun()
 			if l.Read("page.txt") == "" {

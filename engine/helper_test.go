@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/proc"
 	"rcgrpo/engine/runs"
@@ -198,8 +197,8 @@ func wantFailure(t *testing.T, r enginetest.Record, address, cause, text string)
 }
 
 // collect runs gc with a limit again and again until end is called. end returns the number of collections
-// that removed something. With mayBeBusy, gc may be refused.
-func collect(l *enginetest.Lab, limit int64, mayBeBusy bool) (end func() int) {
+// that removed something.
+func collect(l *enginetest.Lab, limit int64) (end func() int) {
 	store, over, collected := l.Store(), make(chan struct{}), make(chan int)
 	go func() {
 		n := 0
@@ -210,8 +209,8 @@ func collect(l *enginetest.Lab, limit int64, mayBeBusy bool) (end func() int) {
 				return
 			case <-time.After(time.Millisecond):
 			}
-			gone, err := store.Collect(limit)
-			if err != nil && !(mayBeBusy && errors.Is(err, artifact.ErrBusy)) {
+			gone, err := store.Collect(limit, runs.Pins)
+			if err != nil {
 				l.Errorf("gc: %v", err)
 			}
 			if len(gone) > 0 {

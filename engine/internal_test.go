@@ -71,8 +71,8 @@ func TestRunFoldersOmitSecretsOfTheEnvironment(t *testing.T) {
 }
 
 func TestVerbsOfRunFoldersAreThoseOfPlans(t *testing.T) {
-	if plan.UpToDate != runs.VerbUpToDate || plan.Collected != runs.VerbCollected {
-		t.Errorf("got %q and %q, want %q and %q", runs.VerbUpToDate, runs.VerbCollected, plan.UpToDate, plan.Collected)
+	if plan.UpToDate != runs.VerbUpToDate || plan.NotHere != runs.VerbNotHere {
+		t.Errorf("got %q and %q, want %q and %q", runs.VerbUpToDate, runs.VerbNotHere, plan.UpToDate, plan.NotHere)
 	}
 }
 

@@ -120,6 +120,15 @@ func (j *Job) Open(ref artifact.Ref) (*artifact.Artifact, error) {
 	return opened, err
 }
 
+// Maker returns the lang.Stage whose result an input is; nil outside a run.
+func (j *Job) Maker(ref artifact.Ref) any {
+	in, ok := j.work.Node.Input(ref)
+	if !ok {
+		return nil
+	}
+	return in.From.Stage
+}
+
 // InputDigest is the content digest of an input, by the address and port of the stage that made it.
 type InputDigest struct{ Name, Digest string }
 

@@ -423,14 +423,14 @@ func (g *generated) check(want *injected, p *plan.Plan, text string) (run, may [
 }
 
 // After gc removed all objects, a change runs the stages that it reaches and rebuilds their inputs. The
-// rest stays collected.
+// rest stays away.
 func TestCollectedResultsAreRebuiltOnlyForStagesThatRun(t *testing.T) {
 	rebuilt, spared := 0, 0
 	for seed := range uint64(40) {
 		g := newGenerated(t, seed+1000)
 		p, _ := g.plan(plan.Options{})
 		g.run(p)
-		must.Get(g.store.Collect(1))(t)
+		must.Get(g.store.Collect(1, nil))(t)
 		if p, _ = g.plan(plan.Options{}); p.Changes() {
 			t.Fatalf("after gc: got %v, want no work", enginetest.Causes(p))
 		}
@@ -446,9 +446,9 @@ func TestCollectedResultsAreRebuiltOnlyForStagesThatRun(t *testing.T) {
 			if (d.Verb == plan.MustRun) != needed[d.Node] {
 				t.Errorf("%s: got %s (%s), needed %v", d.Address, d.Verb, d.Cause, needed[d.Node])
 			}
-			if d.Verb == plan.Collected {
+			if d.Verb == plan.NotHere {
 				spared++
-			} else if d.Cause.Reason == plan.ReasonCollected {
+			} else if d.Cause.Reason == plan.ReasonNotHere {
 				rebuilt++
 			}
 		}

@@ -7,11 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/signal"
 	"runtime/debug"
-	"slices"
 	"syscall"
 	"time"
 
@@ -123,20 +121,9 @@ func runNode(
 	if os.Getenv(childVariable) == "" {
 		return fmt.Errorf("%s must be started by an engine, which holds its lock", a.Address)
 	}
-	session, err := store.NewSession() // this process may outlive the session of its engine
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, session.Close()) }()
-	if err := session.Pin(append(slices.Collect(maps.Values(a.Inputs)), a.Key)...); err != nil {
-		return err
-	}
-	w := &Work{Assignment: a, Node: n, experiment: x, store: store, session: session, Folder: folder, alone: true,
-		rank: own, inherited: lock}
+	w := &Work{Assignment: a, Node: n, experiment: x, store: store, Folder: folder, alone: true, rank: own,
+		inherited: lock}
 	if err := w.Execute(ctx, observe); err != nil || w.result == nil {
-		return err
-	}
-	if err := store.Flush(w.result); err != nil {
 		return err
 	}
 	return store.RemoveWork(a.Key)

@@ -62,7 +62,7 @@ func TestASecondMachineExecutesNothing(t *testing.T) {
 	wantList(t, "starts", l.Starts())
 	wantFile(l, "page.txt", first.Read("page.txt"))
 	for _, name := range []string{"light.a", "light.b"} {
-		wantEqual(t, name, l.Planned(name).Verb, plan.Collected) // its record is here without its bytes
+		wantEqual(t, name, l.Planned(name).Verb, plan.NotHere) // its record is here without its bytes
 	}
 	must.OK(t, os.RemoveAll(dir)) // a local hit needs no remote
 	l.Want(l.MustRun(), runs.EventFetched)

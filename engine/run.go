@@ -43,7 +43,7 @@ func Run(ctx context.Context, p *plan.Plan, o Options, observe func(runs.Event))
 		observe(runs.Event{Time: time.Now(), Kind: runs.EventEnded, Counts: p.Counts()})
 		return nil
 	}
-	r := &run{Options: o, observe: observe, flusher: p.Store.Flusher(), ctx: ctx, inPools: map[Pool]int{},
+	r := &run{Options: o, observe: observe, ctx: ctx, inPools: map[Pool]int{},
 		handlers: make(chan func())}
 	if r.Executor == nil {
 		r.Executor = localExecutor{}
@@ -69,11 +69,12 @@ func (r *run) open(p *plan.Plan) (err error) {
 			return err
 		}
 	}
-	if r.session, err = p.Store.NewSession(); err != nil {
+	release, err := p.Store.Use() // until the run folder has the pins
+	if err != nil {
 		return err
 	}
-	r.closers = append(r.closers, r.session.Close)
-	if r.Plan, err = p.PinFound(r.session); err != nil {
+	defer func() { err = errors.Join(err, release()) }()
+	if r.Plan, err = p.Current(); err != nil {
 		return err
 	}
 	r.contents = sync.OnceValue(r.findContents)
@@ -88,7 +89,10 @@ func (r *run) open(p *plan.Plan) (err error) {
 	if err != nil {
 		return err
 	}
-	r.folder = folder
+	r.folder, r.pinned = folder, map[string]bool{}
+	for _, n := range r.Nodes {
+		r.pinned[n.Key] = true
+	}
 	r.closers = append(r.closers, lock.Close)
 	if r.ledger, err = machine.OpenLedger(string(folder), r.Store.Dir()); err != nil {
 		return err
@@ -106,7 +110,7 @@ func (r *run) execute() []error {
 	r.emit(runs.Event{Kind: runs.EventPlanned, Counts: r.Counts(), Path: string(r.folder)})
 	r.reportOrphans()
 	r.openRemote()
-	err, flushErr := r.loop(), r.flusher.Close()
+	err, flushErr := r.loop(), r.Store.Flush()
 	r.closeRemote()
 	_, staleErr := r.Store.RemoveStale() // of processes of a killed run that have ended since open
 	r.recordError(staleErr)
@@ -114,12 +118,11 @@ func (r *run) execute() []error {
 	return []error{err, flushErr, r.recordErr}
 }
 
-// run is one execution of a plan. The goroutine of loop owns all fields but the flusher and the record.
+// run is one execution of a plan. The goroutine of loop owns all fields but the record.
 type run struct {
 	*plan.Plan
 	Options
-	session   *artifact.Session
-	flusher   *artifact.Flusher
+	pinned    map[string]bool // keys
 	closers   []func() error
 	contents  func() map[string]bool // digests of all files of results, found at the first call
 	folder    runs.Folder
@@ -164,7 +167,7 @@ const (
 type task struct {
 	*plan.Planned
 	state     taskState
-	how       runs.EventKind // of an ended one: done, kept, shown, failed, skipped; "" if it was up to date or collected
+	how       runs.EventKind // of an ended one: done, kept, shown, failed, skipped; "" if it was up to date or not here
 	why       string         // of a failed or skipped one
 	manifest  *artifact.Manifest
 	reads     []*task
@@ -186,7 +189,7 @@ func (r *run) link() {
 	r.byAddress = map[string]*task{}
 	for _, n := range r.Nodes {
 		t := &task{Planned: n}
-		if n.Verb == plan.UpToDate || n.Collected() { // Fetch: see fetchPlanned
+		if n.Verb == plan.UpToDate || n.NotHere() { // Fetch: see fetchPlanned
 			t.state, t.manifest = ended, n.Manifest
 		}
 		r.tasks = append(r.tasks, t)
@@ -316,13 +319,22 @@ func (r *run) resolve(t *task) {
 		return
 	}
 	t.Key = key
-	if err := r.session.Pin(key); err != nil {
+	if err := r.pin(key); err != nil {
 		r.fail(t, err, 0)
 		return
 	}
-	if !r.reuseStored(t) && !r.fetch(t) && !r.rebuildCollected(t) {
+	if !r.reuseStored(t) && !r.fetch(t) && !r.rebuildAbsent(t) {
 		r.queue(t)
 	}
+}
+
+// pin keeps gc from removing the result of a key, unless the plan had the key.
+func (r *run) pin(key string) error {
+	if r.pinned[key] {
+		return nil
+	}
+	r.pinned[key] = true
+	return r.folder.Pin(r.Store, key)
 }
 
 // reuseStored ends a task whose result is in the store, and fails it if the store cannot be read. It reports whether
@@ -338,7 +350,7 @@ func (r *run) reuseStored(t *task) bool {
 	case m == nil && !errors.Is(err, artifact.ErrNotFound):
 		r.fail(t, err, 0)
 	default:
-		t.Manifest = m // damaged or collected: reportDone compares its digests with the new ones
+		t.Manifest = m // damaged or not here: reportDone compares its digests with the new ones
 		return false
 	}
 	return true
@@ -353,12 +365,12 @@ func digestOf(m *artifact.Manifest, port string) (string, bool) {
 	return o.Digest, ok
 }
 
-// rebuildCollected fetches the inputs of a task whose bytes are not in the store, or makes them run again. It reports
+// rebuildAbsent fetches the inputs of a task whose bytes are not in the store, or makes them run again. It reports
 // whether there are any.
-func (r *run) rebuildCollected(t *task) bool {
+func (r *run) rebuildAbsent(t *task) bool {
 	t.state = waiting
 	for _, up := range t.reads {
-		if up.state != ended || !up.lacks(t) {
+		if up.state != ended || !r.lacks(up, t) {
 			continue
 		}
 		up.state = waiting
@@ -399,20 +411,16 @@ func (r *run) unqueue(t *task) {
 	}
 }
 
-// deliver reports a committed result. A result of this process is then flushed; with a nil result, another process has
-// committed and flushed it.
-func (r *run) deliver(t *task, result *artifact.Committed, took time.Duration) (m *artifact.Manifest, err error) {
-	if result != nil {
-		m = result.Manifest
-	} else if m, err = r.Store.Lookup(t.Key); err != nil {
-		return nil, fmt.Errorf("the stage succeeded, but its result is %w", err)
+// deliver reports a committed result and returns it. With a nil result, another process has committed it.
+func (r *run) deliver(t *task, m *artifact.Manifest, took time.Duration) (*artifact.Manifest, error) {
+	if m == nil {
+		var err error
+		if m, err = r.Store.Lookup(t.Key); err != nil {
+			return nil, fmt.Errorf("the stage succeeded, but its result is %w", err)
+		}
 	}
 	r.reportDone(t, m, took)
 	r.Remote.Send(r.ctx, m)
-	if result != nil {
-		r.flusher.Add(result, t.lock)
-		t.lock = nil
-	}
 	return m, nil
 }
 

@@ -274,7 +274,7 @@ func TestRunDoesNotChangeThePlanOfItsCaller(t *testing.T) {
 		return text
 	}
 	before, nodes := snapshot(), slices.Clone(p.Nodes)
-	must.Get(l.Store().Collect(1))(t)
+	must.Get(l.Store().Collect(1, runs.Pins))(t)
 	wantSuccess(t, l.RunPlan(t.Context(), p, engine.Options{}))
 	wantEqual(t, "the plan after its run", snapshot(), before)
 	if !slices.Equal(p.Nodes, nodes) {

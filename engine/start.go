@@ -67,10 +67,9 @@ type Work struct {
 
 	experiment *lang.Experiment
 	store      *artifact.Store // nil outside a run
-	session    *artifact.Session
-	lock       *artifact.Lock // of the key; nil if the output is not committed, or in a process of its own
-	inherited  *os.File       // in a process of its own: the lock of the key
-	lease      *os.File       // nil without one, or in a process of its own
+	lock       *artifact.Lock  // of the key; nil if the output is not committed, or in a process of its own
+	inherited  *os.File        // in a process of its own: the lock of the key
+	lease      *os.File        // nil without one, or in a process of its own
 	executor   Executor
 	rank       rank // of this process in a gang
 	alone      bool // this process executes no other stage, so its peak memory is that of the stage
@@ -82,7 +81,7 @@ type Work struct {
 	resumes   bool                          // the scratch folder existed before
 	recovered bool                          // the program ended successfully after its engine was killed
 	usage     proc.Usage                    // of the stage's programs
-	result    *artifact.Committed           // nil before the end, or if another process committed it
+	result    *artifact.Manifest            // nil before the end, or if another process committed it
 
 	programEnd time.Time // of a recovered program
 }
@@ -154,8 +153,8 @@ func (r *run) acquire(t *task) (ready bool, err error) {
 
 // newWork describes the first attempt at a task.
 func (r *run) newWork(t *task) *Work {
-	w := &Work{Node: t.Node, Kill: r.Kill, experiment: r.Experiment, store: r.Store, session: r.session, Folder: r.folder,
-		lock: t.lock, executor: r.executorOf(t), Estimate: t.Estimate}
+	w := &Work{Node: t.Node, Kill: r.Kill, experiment: r.Experiment, store: r.Store, Folder: r.folder, lock: t.lock,
+		executor: r.executorOf(t), Estimate: t.Estimate}
 	w.Assignment = runs.Assignment{Address: t.Address, Key: t.Key, Inputs: map[string]string{},
 		Missing: map[string]*runs.MissingError{}, Store: r.Store.Dir(), CPUs: t.Resources.CPUs, GPUs: t.gpus,
 		Attempt: t.attempts + 1, Revision: Revision()}
@@ -339,7 +338,8 @@ func (w *Work) bindInputs() error {
 	if series == "" || why != "" {
 		return nil
 	}
-	found, err := w.store.Longest(series, length, w.session)
+	pin := func(keys ...string) error { return w.Folder.Pin(w.store, keys...) }
+	found, err := w.store.Longest(series, length, pin)
 	if found != nil {
 		w.shorter = &Shorter{found, w.store}
 	}

@@ -234,7 +234,7 @@ func (b *block) set(statements string) {
 var published = regexp.MustCompile(`"(\w+\.txt)"`)
 
 // labelled are the blocks that have a label.
-var labelled = []string{"compare", "map", "reference", "section"}
+var labelled = []string{"compare", "map", "reference", "reward_term", "section"}
 
 func (b *block) String() string {
 	var text strings.Builder

@@ -391,7 +391,7 @@ func (s *scripted) fineTune(job *engine.Job, r *rand.Rand) error {
 		left := math.Exp(-3 * float64(u) / float64(updates))
 		rows = append(rows, rl.Metric{Update: u, Values: map[string]float64{"loss": 0.1 + 2*left + 0.05*r.Float64(),
 			"entropy": 0.2 + left + 0.02*r.Float64(), "grad_norm": 0.3 + left*r.Float64(), "lr": s.number("lr"),
-			"learned_tokens": 4000}})
+			"mask_tokens": 4000}})
 	}
 	return writeMetrics(job, rows)
 }

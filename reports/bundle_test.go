@@ -33,7 +33,7 @@ func hostilePage(t *testing.T, rows func(yield func(rl.Score) bool)) ([]byte, *a
 	ev := emptyEvidence()
 	ev.Inputs = []Input{{Role: roleScores, Address: "stage.eval.arm",
 		Ref: artifact.Ref{Kind: "eval", Name: "arm", Port: "scores"},
-		Key: key, Digest: c.Manifest.Outputs["scores"].Digest}}
+		Key: key, Digest: c.Outputs["scores"].Digest}}
 	p := (&Study{Name: "hostile"}).Page()
 	p.Evidence = must.Get(ev.Packed(p))(t)
 	store.Limit(&artifact.Budget{Bytes: BundleBytes, Rows: maxRows, Line: maxRowBytes})

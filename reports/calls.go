@@ -135,7 +135,7 @@ func (a *ancestry) addCalls(in lang.Input) {
 		}
 	}
 	for _, one := range all {
-		if m, err := a.store.Manifest(one.Key); err != nil || !m.Has(one.Ref.Port) {
+		if m, err := a.store.Manifest(one.Key); err != nil || !a.store.Has(m, one.Ref.Port) {
 			a.ev.Notes = append(a.ev.Notes, fmt.Sprintf("%s called an API model. This page shows neither cost nor calls, "+
 				"because the store lacks %s.", lang.TrimStage(in.From.Address), one.port()))
 			return

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
@@ -145,11 +144,9 @@ func (ev *Evidence) ports(store *artifact.Store) []Input {
 	return all
 }
 
-// fingerprint returns the SHA-256 of the fields of a manifest that change only with the result.
+// fingerprint returns the SHA-256 of a manifest.
 func fingerprint(m *artifact.Manifest) (string, error) {
-	fixed := *m
-	fixed.Collected, fixed.Absent = time.Time{}, nil
-	text, err := json.Marshal(fixed)
+	text, err := json.Marshal(m)
 	return hexSum(text), err
 }
 

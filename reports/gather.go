@@ -227,7 +227,7 @@ func phases(m *artifact.Manifest, store *artifact.Store) (map[string]float64, er
 	sums := map[string]float64{}
 	for row, err := range artifact.Rows[rl.Metric](a, rl.TimesFile) {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, nil // collected by gc
+			return nil, nil // it is not here
 		}
 		if err != nil {
 			return nil, err

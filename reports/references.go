@@ -56,17 +56,16 @@ func (r *Reference) faults() (all hcl.Diagnostics) {
 		bad(r.At["counts"], "Empty reference", "A reference needs passed tasks of at least one arm: counts = { \"ARM\" = { "+
 			"%s = N } }.", overall)
 	}
-	check := func(setting string, counts map[string]map[string]int) {
-		name, _, _ := strings.Cut(setting, ".")
+	check := func(at hcl.Range, setting string, counts map[string]map[string]int) {
 		for _, arm := range sortedKeys(counts) {
 			for _, detail := range r.rowFaults(counts[arm]) {
-				bad(r.At[name], "Impossible counts", "%s.%q: %s", setting, arm, detail)
+				bad(at, "Impossible counts", "%s.%q: %s", setting, arm, detail)
 			}
 		}
 	}
-	check("counts", r.Counts)
+	check(r.At["counts"], "counts", r.Counts)
 	for _, group := range sortedKeys(r.Others) {
-		check(fmt.Sprintf("others.%q", group), r.Others[group])
+		check(r.At["others"], fmt.Sprintf("others.%q", group), r.Others[group])
 	}
 	return all
 }

@@ -191,9 +191,9 @@ func forPeft(t *testing.T, name, merged, base string, m *lm.Model) {
 	if out == "" {
 		return
 	}
-	q := lm.Sequence{IDs: make([]int32, 60), Learn: make([]bool, 60)}
+	q := lm.Sequence{IDs: make([]int32, 60), Mask: make([]bool, 60)}
 	for i := range q.IDs {
-		q.IDs[i], q.Learn[i] = int32((i*i*7+3*i+1)%m.Config().Vocab), i > 0
+		q.IDs[i], q.Mask[i] = int32((i*i*7+3*i+1)%m.Config().Vocab), i > 0
 	}
 	stats := must.Get(m.Stats(t.Context(), []lm.Sequence{q}, nil, 1))(t)
 	kept := filepath.Join(out, name+"-base")

@@ -40,7 +40,7 @@ func CallCost(n *lang.Node, site *lang.Site) (dollars float64, ok bool, err erro
 		return 0, false, nil
 	}
 	episodes := 1
-	if s, is := n.Stage.(interface{ EpisodesPerTask() int }); is {
+	if s, is := n.Stage.(lang.EpisodeSampler); is {
 		episodes = s.EpisodesPerTask()
 	}
 	return float64(episodes) * price.Expect(data, list), true, nil

@@ -55,8 +55,8 @@ func CheckFolder(dir, layout string) FolderReport {
 		add("file", checkpoint.PartFile, "")
 		return report
 	}
-	add("family", checkpoint.PartFamily, fmt.Sprintf("%s, %d layers of width %d, context %d", c.Family, c.Layers, c.Hidden,
-		c.MaxPosition))
+	add("family", checkpoint.PartDecoder, fmt.Sprintf("%s, %d layers of width %d, context %d", c.Decoder, c.Layers,
+		c.Hidden, c.MaxPosition))
 	if c.Layers > 0 {
 		add("parameters", "", parametersText(c.Parameters()))
 		add("weights", checkpoint.PartWeights, cmp.Or(f.Weights, "safetensors of the expected shapes"))
@@ -66,7 +66,7 @@ func CheckFolder(dir, layout string) FolderReport {
 		tokenizer = fmt.Sprintf("byte-level BPE of %d tokens", f.Tokenizer.Size())
 	}
 	add("tokenizer", checkpoint.PartTokenizer, tokenizer)
-	written := cmp.Or(f.Meta.Family, "unknown, because the family is not supported")
+	written := cmp.Or(f.Meta.Layout, "unknown, because the family is not supported")
 	if f.Template != nil {
 		written = "chat template, " + f.Template.Format() + " calls"
 	}
@@ -170,7 +170,7 @@ func StartModel(path string) (ModelStart, error) {
 		return s, err
 	}
 	c := f.Config
-	s.Summary = fmt.Sprintf("%s, %d layers of width %d, %s parameters, context %d", c.Family, c.Layers, c.Hidden,
+	s.Summary = fmt.Sprintf("%s, %d layers of width %d, %s parameters, context %d", c.Decoder, c.Layers, c.Hidden,
 		parametersText(c.Parameters()), c.MaxPosition)
 	u := lm.Use{Train: true, Pass: startPass}
 	all := lm.TotalMemory(c.Memory(u))

@@ -8,13 +8,13 @@ import (
 
 // Piece is a part of a trajectory as a policy reads it.
 type Piece struct {
-	Text    string // special tokens included
-	Tokens  int
-	Learned bool // sampled by the policy: with loss, ratio, divergence and entropy
+	Text   string // special tokens included
+	Tokens int
+	Mask   bool // sampled by the policy: with loss, ratio, divergence and entropy
 }
 
 // Layout returns a function that divides trajectories into pieces as the policy of a checkpoint folder reads
-// them, under their reward token. Learned pieces are the mask of a training. A trajectory that the chat template
+// them, under their reward token. Pieces with Mask are the mask of a training. A trajectory that the chat template
 // refuses is one piece, the error.
 func Layout(dir, benchmark string) (func(*rl.Trajectory) []Piece, error) {
 	codec, err := checkpoint.OpenCodec(dir, benchmark)

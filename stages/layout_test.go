@@ -24,7 +24,7 @@ func TestLayoutMarksLearnedPieces(t *testing.T) {
 		append(slices.Clone(chat.DrillTokens), chat.RewardTokens...)))(t)
 	dir := t.TempDir()
 	must.OK(t, os.WriteFile(filepath.Join(dir, checkpoint.TokenizerFile), tokenizer.JSON(), 0o600))
-	meta := checkpoint.Meta{Family: checkpoint.Drill, Position: rl.BeforeEachAction, Condition: rl.TokenHigh,
+	meta := checkpoint.Meta{Layout: checkpoint.Drill, Position: rl.BeforeEachAction, Condition: rl.TokenHigh,
 		Trained: true}
 	must.OK(t, meta.Write(dir))
 	cut := must.Get(Layout(dir, ""))(t)
@@ -33,7 +33,7 @@ func TestLayoutMarksLearnedPieces(t *testing.T) {
 		if p.Tokens < 1 {
 			t.Errorf("%q has %d tokens", p.Text, p.Tokens)
 		}
-		if p.Learned {
+		if p.Mask {
 			p.Text = "[[" + p.Text + "]]"
 		}
 		texts = append(texts, p.Text)

@@ -340,18 +340,18 @@ func (p played) checkNucleus(t *testing.T) {
 func (p played) checkConditions(t *testing.T) {
 	each, copied := rl.BeforeEachAction, "copy:<|assistant|>"
 	for address, want := range map[string]checkpoint.Meta{
-		`stage.model.random`: {Family: checkpoint.Drill},
-		`stage.sft.base`:     {Family: checkpoint.Drill},
-		`stage.sft.warm@1`:   {Family: checkpoint.Drill},
-		`stage.rctp-ft.warm@1`: {Family: checkpoint.Drill, Position: each, Condition: rl.TokenHigh, Trained: true,
+		`stage.model.random`: {Layout: checkpoint.Drill},
+		`stage.sft.base`:     {Layout: checkpoint.Drill},
+		`stage.sft.warm@1`:   {Layout: checkpoint.Drill},
+		`stage.rctp-ft.warm@1`: {Layout: checkpoint.Drill, Position: each, Condition: rl.TokenHigh, Trained: true,
 			Rows: copied},
-		`stage.sft.again@1`:       {Family: checkpoint.Drill, Position: each, Trained: true, Rows: copied},
-		`stage.grpo.arm["sft"]@1`: {Family: checkpoint.Drill},
-		`stage.grpo.arm["rctp"]@1`: {Family: checkpoint.Drill, Position: each, Condition: rl.TokenHigh, Trained: true,
+		`stage.sft.again@1`:       {Layout: checkpoint.Drill, Position: each, Trained: true, Rows: copied},
+		`stage.grpo.arm["sft"]@1`: {Layout: checkpoint.Drill},
+		`stage.grpo.arm["rctp"]@1`: {Layout: checkpoint.Drill, Position: each, Condition: rl.TokenHigh, Trained: true,
 			Rows: copied},
-		`stage.rc-grpo.arm["sft"]@1`: {Family: checkpoint.Drill, Position: each, Condition: rl.TokenHigh, Trained: true,
+		`stage.rc-grpo.arm["sft"]@1`: {Layout: checkpoint.Drill, Position: each, Condition: rl.TokenHigh, Trained: true,
 			Rows: copied},
-		`stage.rc-grpo.arm["rctp"]@1`: {Family: checkpoint.Drill, Position: each, Condition: rl.TokenHigh, Trained: true,
+		`stage.rc-grpo.arm["rctp"]@1`: {Layout: checkpoint.Drill, Position: each, Condition: rl.TokenHigh, Trained: true,
 			Rows: copied},
 	} {
 		got := must.Get(checkpoint.ReadMeta(p.ports[address+".checkpoint"]))(t)

@@ -34,7 +34,7 @@ func TestExpertTrajectoriesBeyondTheContextOfThePapersFiles(t *testing.T) {
 			write(checkpoint.TokenizerFile, fixtures.Read(t, family.fixture), nil)
 			write(chat.TemplateFile, fixtures.Read(t, family.template), nil)
 			write("tokenizer_config.json", []byte(`{"bos_token": "`+family.first+`"}`), nil)
-			must.OK(t, (checkpoint.Meta{Family: family.layout}).Write(dir))
+			must.OK(t, (checkpoint.Meta{Layout: family.layout}).Write(dir))
 			codec := must.Get(checkpoint.OpenCodec(dir, benchmark))(t)
 			long := 0
 			for _, task := range data.Tasks() {

@@ -251,7 +251,7 @@ func tinyFolder(t *testing.T, data *bfcl.Data, benchmark, family string) string 
 		"tokenizer_config.json": fmt.Appendf(nil, `{"bos_token": %q}`, special[0])} {
 		must.OK(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
 	}
-	if err := (checkpoint.Meta{Family: layout}).Write(dir); err != nil { // for the codec; a folder from the hub has none
+	if err := (checkpoint.Meta{Layout: layout}).Write(dir); err != nil { // for the codec; a folder from the hub has none
 		t.Fatal(err)
 	}
 	codec, err := checkpoint.OpenCodec(dir, benchmark)
@@ -265,11 +265,11 @@ func tinyFolder(t *testing.T, data *bfcl.Data, benchmark, family string) string 
 			told.Messages[0].Text += goal
 			ids, learn, err := chat.Encode(codec, &told, rl.TokenNone)
 			must.OK(t, err)
-			variant = append(variant, lm.Sequence{IDs: ids, Learn: learn})
+			variant = append(variant, lm.Sequence{IDs: ids, Mask: learn})
 		}
 		lessons = append(lessons, variant)
 	}
-	m := must.Get(lm.New(lm.Config{Family: family, Vocab: tokens.Size(), Hidden: 48, Layers: 1, Heads: 4, KVHeads: 2,
+	m := must.Get(lm.New(lm.Config{Decoder: family, Vocab: tokens.Size(), Hidden: 48, Layers: 1, Heads: 4, KVHeads: 2,
 		HeadDim: 16, MLP: 192, RopeBase: 10000,
 		NormEps: 1e-6, MaxPosition: 32768}, engine.Rand(1, family)))(t)
 	defer m.Close()
@@ -311,7 +311,7 @@ func memorise(t *testing.T, m *lm.Model, lessons [][]lm.Sequence) {
 			from := 0
 			for _, lesson := range variant[first : first+n] {
 				nats := 0.0
-				for _, learned := range lesson.Learn {
+				for _, learned := range lesson.Mask {
 					if learned {
 						nats -= s.Logp[from]
 						w.Logp[from] = -1e-2

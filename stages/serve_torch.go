@@ -77,7 +77,7 @@ func (s *Serving) Run(ctx context.Context) error {
 			fmt.Fprintf(s.Log, format+"\n", args...)
 		}})
 	use.Context = length
-	fmt.Fprintf(s.Log, "chat layout %s, reward token %s\n", policy.Family, cmp.Or(token, "none"))
+	fmt.Fprintf(s.Log, "chat layout %s, reward token %s\n", policy.Layout, cmp.Or(token, "none"))
 	fmt.Fprintf(s.Log, "memory: at most %s\n", lm.MemoryText(shape.Memory(use)))
 	fmt.Fprintf(s.Out, "http://%s/v1\n", listener.Addr())
 	if err := errors.Join(server.Serve(ctx, listener, s.Drain), record.Close()); err != nil {

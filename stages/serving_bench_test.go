@@ -83,10 +83,10 @@ func writeLlama(b *testing.B, dir string) int {
 		}
 	}
 	tokens := must.Get(token.Train(texts, 2048, slices.Concat(chat.DrillTokens, chat.RewardTokens)))(b)
-	m := must.Get(lm.New(lm.Config{Family: "llama", Vocab: tokens.Size(), Hidden: 256, Layers: 4, Heads: 4, KVHeads: 2,
+	m := must.Get(lm.New(lm.Config{Decoder: "llama", Vocab: tokens.Size(), Hidden: 256, Layers: 4, Heads: 4, KVHeads: 2,
 		HeadDim: 64, MLP: 704, RopeBase: 10000, NormEps: 1e-5, TiedEmbeddings: true, MaxPosition: 1024},
 		rand.New(rand.NewPCG(1, 1))))(b)
-	p := &checkpoint.Policy{Meta: checkpoint.Meta{Family: checkpoint.Drill}, Model: m, Tokenizer: tokens}
+	p := &checkpoint.Policy{Meta: checkpoint.Meta{Layout: checkpoint.Drill}, Model: m, Tokenizer: tokens}
 	defer p.Close()
 	must.OK(b, p.Save(dir))
 	return tokens.Size()

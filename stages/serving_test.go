@@ -260,10 +260,10 @@ func randomQwen(t *testing.T, data *bfcl.Data, dir string) {
 	}
 	tokens := must.Get(token.Train(texts, 3000, slices.Concat(chat.RewardTokens, []string{"<|im_start|>", "<|im_end|>",
 		"<|endoftext|>"})))(t)
-	m := must.Get(lm.New(lm.Config{Family: "qwen2", Vocab: tokens.Size(), Hidden: 32, Layers: 1, Heads: 2, KVHeads: 1,
+	m := must.Get(lm.New(lm.Config{Decoder: "qwen2", Vocab: tokens.Size(), Hidden: 32, Layers: 1, Heads: 2, KVHeads: 1,
 		HeadDim: 16, MLP: 64, RopeBase: 10000, NormEps: 1e-6, TiedEmbeddings: true, MaxPosition: 16384},
 		rand.New(rand.NewPCG(1, 1))))(t)
-	p := &checkpoint.Policy{Meta: checkpoint.Meta{Family: "qwen2.5"}, Model: m, Tokenizer: tokens}
+	p := &checkpoint.Policy{Meta: checkpoint.Meta{Layout: "qwen2.5"}, Model: m, Tokenizer: tokens}
 	defer p.Close()
 	must.OK(t, os.MkdirAll(dir, 0o700))
 	must.OK(t, p.Save(dir))

@@ -34,7 +34,7 @@ func newBFCLCommand(use, short string, args cobra.PositionalArgs) *dataCommand {
 
 func bfclCheckCommand() *cobra.Command {
 	c := newBFCLCommand("check [DIR]", "Check the data and replay its ground truth", wantArgs(0, 1, "want one folder"))
-	return c.runs(func(args []string) error {
+	return c.does(func(args []string) error {
 		if len(args) == 1 {
 			c.dataDir = args[0]
 		}
@@ -124,7 +124,7 @@ func findTask(data *bfcl.Data, id string) (*bfcl.Task, error) {
 func bfclShowCommand() *cobra.Command {
 	c := newBFCLCommand("show TASK", "Show a task with its requests, ground truth and results", oneTask)
 	full := c.Flags().Bool("full", false, "do not shorten results")
-	return c.runs(func(args []string) error { return c.show(args[0], *full) })
+	return c.does(func(args []string) error { return c.show(args[0], *full) })
 }
 
 func (c *dataCommand) show(id string, full bool) error {
@@ -178,7 +178,7 @@ An empty line yields the turn. ? lists the tools, ?NAME describes one, :quit end
 
 func bfclChatCommand() *cobra.Command {
 	c := newBFCLCommand("chat TASK", "Play a task in the terminal, in place of the policy", oneTask)
-	return c.runs(func(args []string) error { return c.chat(args[0]) })
+	return c.does(func(args []string) error { return c.chat(args[0]) })
 }
 
 func (c *dataCommand) chat(id string) error {

@@ -24,7 +24,7 @@ func checkCommand() *cobra.Command {
 	layout := c.Flags().String("layout", "", "chat layout `NAME` in place of a model's template: "+
 		strings.Join(stages.LayoutNames(), ", "))
 	c.overrideFlag()
-	return c.runs(func(args []string) error { return c.check(args, *layout, *asJSON) })
+	return c.does(func(args []string) error { return c.check(args, *layout, *asJSON) })
 }
 
 func (c *command) check(paths []string, layout string, asJSON bool) error {
@@ -88,7 +88,7 @@ func siteCommand() *cobra.Command {
 func siteCheckCommand() *cobra.Command {
 	c := newExperimentCommand("check", "Report version, partitions, limits and accounting of each Slurm cluster",
 		wantArgs(0, 0, ""))
-	return c.runs(func([]string) error {
+	return c.does(func([]string) error {
 		_, site, err := c.siteStore()
 		if err != nil {
 			return err

@@ -55,17 +55,17 @@ func shareResults(t *testing.T, server string) {
 	}
 	s.line("env RCGRPO_SITE= AWS_EC2_METADATA_DISABLED=true\nenv HOME=$WORK/first\ncd first")
 	s.commands(first, map[string]string{
-		"rcgrpo store check --remote": "stdout 'reads, writes and conditions work'",
-		"rcgrpo run study.hcl":        "stdout '^done +report.page'",
-		"rcgrpo store push":           "stdout '^2 of 2 results done$'",
-		"rcgrpo status study.hcl":     "! stdout 'not pushed'",
+		"rcgrpo store verify --remote": "stdout 'reads, writes and conditions work'",
+		"rcgrpo run study.hcl":         "stdout '^done +report.page'",
+		"rcgrpo store push":            "stdout '^2 of 2 results done$'",
+		"rcgrpo status study.hcl":      "! stdout 'not pushed'",
 	})
 	s.line("env HOME=$WORK/second\ncd ../second")
 	s.commands(second, map[string]string{
 		"rcgrpo plan study.hcl":    "stdout '^fetch .*stage.report.page'",
 		"rcgrpo run study.hcl":     "! stdout '^done'\ncmp study.html ../first/study.html",
 		"rcgrpo verify study.html": "stdout 'everything follows from the artifacts$'",
-		"rcgrpo store pull":        "stdout '^1 of 1 result done$'",
+		"rcgrpo store fetch":       "stdout '^1 of 1 result done$'",
 	})
 	s.line("! exec grep -rw secret store study.html")
 	s.run("", func(work string) error { return os.MkdirAll(filepath.Join(work, "first", "store"), 0o700) })

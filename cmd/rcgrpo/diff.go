@@ -24,7 +24,7 @@ func diffCommand() *cobra.Command {
 
 RUN is latest, latest~1 (the one before), EXPERIMENT/latest, a prefix of an ID, or a run folder.`
 	asJSON := c.Flags().Bool("json", false, "print JSON")
-	return c.runs(func(args []string) error {
+	return c.does(func(args []string) error {
 		store, _, err := c.siteStore()
 		if err != nil {
 			return err
@@ -109,7 +109,7 @@ func (s scoreChange) String() string {
 		share(s.From.Official, s.From.Episodes), share(s.To.Official, s.To.Episodes))
 }
 
-// scoreChanges compares the scores among the different outputs. Collected ones are omitted.
+// scoreChanges compares the scores among the different outputs. Those that are not here are omitted.
 func scoreChanges(store *artifact.Store, n runs.NodeDiff) ([]scoreChange, error) {
 	tallies := views.Groups[[2]views.Tally]{}
 	for _, port := range n.Outputs {

@@ -31,7 +31,7 @@ func fmtCommand() *cobra.Command {
 	f.Flags().BoolVar(&f.check, "check", false, "write nothing; exit with 1 if a file would change")
 	f.Flags().BoolVar(&f.diff, "diff", false, "write nothing; print the changes")
 	f.Flags().BoolVar(&f.recursive, "recursive", false, "also format the folders below, except hidden ones")
-	return f.runs(func(args []string) error {
+	return f.does(func(args []string) error {
 		if len(args) == 0 {
 			args = []string{"."}
 		}

@@ -142,7 +142,7 @@ func TestExitCodes(t *testing.T) {
 		{"logs exec.a good.hcl", exitDone, ""},
 		{"logs", exitMisuse, "want the address"},
 		{"logs exec.a", exitMisuse, "several experiments here"},
-		{"store ls --sort cost", exitMisuse, "there is no order cost, only address, age, seconds, size, worth"},
+		{"store du --sort cost", exitMisuse, "there is no order cost, only address, age, seconds, size, worth"},
 		{"show exec.a.out good.hcl", exitDone, "a.txt"},
 		{"show", exitMisuse, "want the address"},
 		{"show exec.a.uot good.hcl", exitFailed, "stage.exec.a has no port uot, only out"},
@@ -151,11 +151,11 @@ func TestExitCodes(t *testing.T) {
 		{"diff nope nope", exitFailed, "nope"},
 		{"status good.hcl", exitDone, "good"},
 		{"status ugly.hcl", exitDone, "no runs of ugly in"},
-		{"store ls", exitDone, "exec.a"},
-		{"store check", exitDone, ""},
+		{"store du", exitDone, "exec.a"},
+		{"store verify", exitDone, ""},
 		{"store", exitMisuse, "rcgrpo store [command]"},
 		{"store burn", exitMisuse, "there is no command burn"},
-		{"store chekc", exitMisuse, "there is no command chekc; did you mean check?"},
+		{"store verfiy", exitMisuse, "there is no command verfiy; did you mean verify?"},
 		{"store gc", exitDone, "there is no limit, so results stay"},
 		{"store gc --limit 0B", exitMisuse, "would mean no limit"},
 		{"bfcl", exitMisuse, "Usage:"},
@@ -224,7 +224,7 @@ func TestFlagsMayStandAnywhere(t *testing.T) {
 			t.Errorf("%s: got %d, %s", tc.line, code, stderr)
 		}
 	}
-	for _, line := range []string{"plan -- --site", "bfcl show -- --full", "store -- ls", "-- plan good.hcl"} {
+	for _, line := range []string{"plan -- --site", "bfcl show -- --full", "store -- du", "-- plan good.hcl"} {
 		if code, stdout, _ := callLine("", strings.Fields(line)...); code == exitDone || stdout != "" {
 			t.Errorf("%s: got %d, %q, want no flags after --", line, code, stdout)
 		}

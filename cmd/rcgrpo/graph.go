@@ -18,7 +18,7 @@ func graphCommand() *cobra.Command {
 	c.overrideFlag()
 	format := c.Flags().String("format", "dot", "`FORMAT` of the output: dot (Graphviz) or mermaid")
 	seeds := c.Flags().Bool("seeds", false, "draw one box per seed instead of one per stage")
-	return c.runs(func(args []string) error {
+	return c.does(func(args []string) error {
 		if !slices.Contains(graphFormats, *format) {
 			return misuse("--format must be dot or mermaid; got %s", *format)
 		}

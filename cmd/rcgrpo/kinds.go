@@ -20,7 +20,7 @@ func kindsCommand() *cobra.Command {
 	markdown := c.Flags().Bool("markdown", false, "print the generated part of docs/language.md")
 	profile := c.Flags().String("profile", "", "compare the settings of profile `NAME`, or of all, with the defaults")
 	c.completeFirst(kindNames)
-	return c.runs(func(args []string) error {
+	return c.does(func(args []string) error {
 		chosen := kinds()
 		if len(args) == 1 {
 			kind := chosen.Lookup(args[0])

@@ -29,7 +29,7 @@ func logsCommand() *cobra.Command {
 	raw := c.Flags().Bool("raw", false, "print control characters unchanged")
 	run := c.Flags().String("run", "", "log of `RUN`: latest~1 or a prefix of an ID (default: the newest with the stage)")
 	c.completeFirst(c.addresses)
-	return c.runs(func(args []string) error {
+	return c.does(func(args []string) error {
 		watch, err := c.watch(args[0], args[1:], *run)
 		if err != nil {
 			return err

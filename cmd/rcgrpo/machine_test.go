@@ -194,8 +194,8 @@ func TestTwoUsersAndOneStore(t *testing.T) {
 	}
 	p.want(exitDone, []string{"nothing to do"}, "run", "x.hcl")
 	as(other)
-	for _, args := range [][]string{{"run", "x.hcl"}, {"plan", "x.hcl"}, {"status", "x.hcl"}, {"store", "check"},
-		{"store", "ls"}} {
+	for _, args := range [][]string{{"run", "x.hcl"}, {"plan", "x.hcl"}, {"status", "x.hcl"}, {"store", "verify"},
+		{"store", "du"}} {
 		p.want(exitFailed, []string{"is private to user 54321", "store { path }"}, args...)
 	}
 	p.user = 0
@@ -204,7 +204,7 @@ func TestTwoUsersAndOneStore(t *testing.T) {
 	p.want(exitFailed, []string{"belongs to user 54321", "user root", "store { path }"}, "run", "x.hcl")
 	as(owner)
 	p.want(exitDone, nil, "run", "x.hcl")
-	p.want(exitDone, []string{"sound"}, "store", "check")
+	p.want(exitDone, []string{"sound"}, "store", "verify")
 }
 
 // exFAT has no links, modes, unnamed files and sparse files, and its times have a resolution of 2 seconds.
@@ -234,12 +234,12 @@ func TestStoreOnAFileSystemWithoutLinksAndModes(t *testing.T) {
 	p.want(exitDone, []string{"2 done"}, "run", "x.hcl")
 	p.want(exitDone, []string{"nothing to do"}, "run", "x.hcl")
 	p.want(exitDone, []string{"said"}, "logs", "exec.b", "x.hcl")
-	p.want(exitDone, []string{"sound"}, "store", "check")
+	p.want(exitDone, []string{"sound"}, "store", "verify")
 	p.put("x.hcl", strings.Replace(twoStages, "echo 1", "sleep 0.2; echo 2", 1)) // long enough for its log to get a name
 	p.want(exitDone, []string{"2 done"}, "run", "x.hcl")
 	p.want(exitDone, nil, "store", "gc", "--limit", "1B", "--yes")
 	p.want(exitDone, []string{"done"}, "run", "--replace", "exec.a", "x.hcl")
-	p.want(exitDone, []string{"sound"}, "store", "check")
+	p.want(exitDone, []string{"sound"}, "store", "verify")
 	if b, err := os.ReadFile(filepath.Join(to, "b.txt")); err != nil || string(b) != "2\n" {
 		t.Errorf("b.txt: got %q, %v, want 2", b, err)
 	}

@@ -230,7 +230,7 @@ func (c *command) planFlags(o *plan.Options) {
 
 // runs sets the function of the command, completes the values of its flags, and returns it. It is called after all
 // flags are added.
-func (c *command) runs(f func(args []string) error) *cobra.Command {
+func (c *command) does(f func(args []string) error) *cobra.Command {
 	c.RunE = func(_ *cobra.Command, args []string) error { return f(args) }
 	c.Flags().VisitAll(func(flag *pflag.Flag) { c.completeFlag(flag.Name) })
 	return c.Command
@@ -290,7 +290,7 @@ func (c *command) siteStore() (*artifact.Store, *lang.Site, error) {
 	return store, site, err
 }
 
-func (c *command) plan(args []string, o plan.Options) (*plan.Plan, error) {
+func (c *command) newPlan(args []string, o plan.Options) (*plan.Plan, error) {
 	c.source.Paranoid, c.source.Targets = o.Paranoid, o.Targets
 	x, store, err := c.open(strings.Join(args, ""))
 	if err != nil {

@@ -34,11 +34,11 @@ func planCommand() *cobra.Command {
 	queue := c.Flags().Bool("queue", false, "ask Slurm when the jobs would start, with sbatch --test-only")
 	c.MarkFlagsMutuallyExclusive("json", "queue")
 	c.planFlags(&o)
-	return c.runs(func(args []string) error {
+	return c.does(func(args []string) error {
 		if !*asJSON {
 			c.writeOverrides(c.source.Sets)
 		}
-		p, err := c.plan(args, o)
+		p, err := c.newPlan(args, o)
 		if err != nil {
 			return err
 		}
@@ -189,7 +189,7 @@ type planLayout struct {
 const verbWidth = len(plan.MayRun) + 2
 
 var verbColor = map[plan.Verb]string{
-	plan.MustRun: "33", plan.Fetch: "34", plan.MayRun: "36", plan.Collected: "2", plan.UpToDate: "32",
+	plan.MustRun: "33", plan.Fetch: "34", plan.MayRun: "36", plan.NotHere: "2", plan.UpToDate: "32",
 }
 
 // writePlan prints a plan for people. Without all, it only counts the stages that are up to date.
@@ -253,7 +253,7 @@ func writeDisabled(w io.Writer, disabled []string, listed bool) {
 
 func planCounts(experiment string, counts map[string]int) string {
 	var parts []string
-	for _, v := range []plan.Verb{plan.UpToDate, plan.Collected, plan.Fetch, plan.MustRun, plan.MayRun} {
+	for _, v := range []plan.Verb{plan.UpToDate, plan.NotHere, plan.Fetch, plan.MustRun, plan.MayRun} {
 		if n := counts[string(v)]; n > 0 {
 			word := strings.NewReplacer("run", "to run", "fetch", "to fetch").Replace(string(v))
 			parts = append(parts, fmt.Sprintf("%d %s", n, word))

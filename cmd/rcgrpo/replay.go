@@ -37,7 +37,7 @@ func replayCommand() *cobra.Command {
 	c.Flags().StringArrayVar(&set, "set", nil, "change the objective: `SETTING=VALUE`, as in advantage.ddof=1; repeatable")
 	group := c.Flags().Int("group", 0, "split the stored groups into groups of `N` trajectories")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
-	return c.runs(func(args []string) error {
+	return c.does(func(args []string) error {
 		r := &replaying{trained: objective.PaperObjective()}
 		if err := r.read(c, args); err != nil {
 			return err
@@ -100,12 +100,17 @@ func (r *replaying) readSettings(x *lang.Experiment, address string) {
 	nodes, _ := x.Find(address) // the stage may no longer be in the experiment
 	for _, n := range nodes {
 		for _, s := range n.Settings {
-			block, _, _ := strings.Cut(s.Name, ".")
-			if slices.Contains(objective.ProfileSettings, block) && r.trained.Set(s.Name, s.Value) == nil {
-				r.known = true
-			}
-			if s.Name == "tokens.baseline" { // of rc-grpo, which has the tokens
+			block, setting, _ := strings.Cut(s.Name, ".")
+			terms := r.trained.RewardTerms // the settings of one follow its name
+			switch inTerm := strings.HasPrefix(block, "reward_term["); {
+			case inTerm && setting == "name":
+				r.trained.RewardTerms = append(terms, objective.RewardTerm{Name: strings.Trim(s.Value, `"`)})
+			case inTerm:
+				terms[len(terms)-1].Weight, _ = strconv.ParseFloat(s.Value, 64)
+			case s.Name == "tokens.baseline": // of rc-grpo, which has the tokens
 				r.trained.Advantage.Baseline, _ = strconv.Unquote(s.Value)
+			case slices.Contains(objective.ProfileSettings, block) && r.trained.Set(s.Name, s.Value) == nil:
+				r.known = true
 			}
 		}
 	}
@@ -152,6 +157,7 @@ func (r *replaying) columns(profiles, set []string, group int) (all []column, er
 	}
 	for _, name := range profiles {
 		o, err := objective.ProfileNamed(name)
+		o.RewardTerms = r.trained.RewardTerms                  // a profile has none of its own
 		if err == nil && (name != first || len(changes) > 0) { // the first column may be the paper's already
 			err = add(name, rollouts, o)
 		}

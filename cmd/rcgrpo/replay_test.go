@@ -103,6 +103,9 @@ stage "rc-grpo" "arm" {
   loss {
     scale = 64
   }
+  reward_term "length" {
+    weight = -0.01
+  }
   tokens {
     baseline = "token"
   }
@@ -118,8 +121,9 @@ stage "rc-grpo" "arm" {
 		r.readSettings(x, n.Address)
 		trains := n.Kind.Name == "rc-grpo"
 		if r.known != trains || trains && (r.trained.Loss.Scale != 64 || r.trained.Advantage.Scale != "none" ||
-			r.trained.KL.Beta != 0 || r.trained.Advantage.Baseline != objective.BaselineToken) {
-			t.Errorf("%s: known %v, %+v", n.Address, r.known, r.trained.Loss)
+			r.trained.KL.Beta != 0 || r.trained.Advantage.Baseline != objective.BaselineToken ||
+			len(r.trained.RewardTerms) != 1 || r.trained.RewardTerms[0].Weight != -0.01) {
+			t.Errorf("%s: known %v, %+v, terms %v", n.Address, r.known, r.trained.Loss, r.trained.RewardTerms)
 		}
 	}
 }

@@ -25,7 +25,7 @@ func reportCommand() *cobra.Command {
 	var targets []string
 	c.Flags().StringArrayVar(&targets, "target", nil, "only the report stage at `ADDRESS`; repeatable")
 	bundle := c.Flags().String("bundle", "", "pack page, artifacts and experiment into `FILE"+reports.BundleSuffix+"`")
-	return c.runs(func(args []string) error {
+	return c.does(func(args []string) error {
 		if *bundle != "" && !strings.HasSuffix(*bundle, reports.BundleSuffix) {
 			return misuse("the name of a bundle ends in %s; got %s", reports.BundleSuffix, *bundle)
 		}

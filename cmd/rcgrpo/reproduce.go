@@ -47,7 +47,7 @@ CELL is the id of a number in the page, such as main-test.r1c2: table main-test,
 	r.Flags().BoolVar(&r.trust, "trust", false, "do not ask before a foreign experiment reaches out: programs, "+
 		"servers, files")
 	r.limit = r.limitFlag()
-	return r.runs(func(args []string) error {
+	return r.does(func(args []string) error {
 		i := strings.LastIndexByte(args[0], '#') // the path may contain # too
 		if i < 1 || i == len(args[0])-1 {
 			return misuse("want PAGE#CELL, such as drills.html#main-test.r1c2; got %s", args[0])

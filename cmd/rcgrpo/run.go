@@ -32,16 +32,16 @@ func runCommand() *cobra.Command {
 	var o engine.Options
 	var po plan.Options
 	c.Flags().BoolVar(&o.KeepGoing, "keep-going", false, "after a failure, run all stages that do not depend on it")
-	page := c.Flags().Bool("page", false, "serve a page that follows the run: progress and curves")
+	servePage := c.Flags().Bool("page", false, "serve a page that follows the run: progress and curves")
 	c.planFlags(&po)
-	return c.runs(func(args []string) error { return c.run(args, o, po, *page) })
+	return c.does(func(args []string) error { return c.run(args, o, po, *servePage) })
 }
 
-func (c *command) run(args []string, o engine.Options, po plan.Options, page bool) error {
+func (c *command) run(args []string, o engine.Options, po plan.Options, servePage bool) error {
 	// A reader that closes the pipe must not end the run. If the signal were ignored, the stages would inherit that.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	c.writeOverrides(c.source.Sets)
-	p, err := c.plan(args, po)
+	p, err := c.newPlan(args, po)
 	if err != nil {
 		return err
 	}
@@ -52,14 +52,14 @@ func (c *command) run(args []string, o engine.Options, po plan.Options, page boo
 	defer stop()
 	o.Kill, o.Executors = kill, slurm.New(p.Experiment.Site)
 	observePage := func(runs.Event) {}
-	if page {
-		page, err := live.Start(p.Experiment)
+	if servePage {
+		server, err := live.Start(p.Experiment)
 		if err != nil {
 			return err
 		}
-		defer page.Close()
-		observePage = page.Observe
-		fmt.Fprintf(c.stderr(), "page of the run: %s\n", page.URL)
+		defer server.Close()
+		observePage = server.Observe
+		fmt.Fprintf(c.stderr(), "page of the run: %s\n", server.URL)
 	}
 	view := newDisplay(c.stdout(), plan.NewRest(ctx, p).Left)
 	end := notification{Experiment: p.Experiment.Name}

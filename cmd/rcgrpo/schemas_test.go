@@ -39,7 +39,7 @@ func schemaOf(command string, exact bool) (*jsonschema.Schema, error) {
 	if err != nil {
 		return nil, err
 	}
-	verbs := []any{plan.UpToDate, plan.Collected, plan.Fetch, plan.MustRun, plan.MayRun}
+	verbs := []any{plan.UpToDate, plan.NotHere, plan.Fetch, plan.MustRun, plan.MayRun}
 	s, err := jsonschema.ForType(jsonTypes[command], &jsonschema.ForOptions{
 		TypeSchemas: map[reflect.Type]*jsonschema.Schema{
 			reflect.TypeFor[plan.Cause]():      cause,

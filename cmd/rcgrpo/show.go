@@ -36,7 +36,7 @@ func showCommand() *cobra.Command {
 	asJSON := c.Flags().Bool("json", false, "print the same rows as JSON")
 	policy := c.Flags().String("policy", "", "show trajectories as tokens of the checkpoint `ADDRESS.PORT` or folder")
 	c.completeFirst(c.ports)
-	return c.runs(func(args []string) error {
+	return c.does(func(args []string) error {
 		if *asCSV && *asJSON {
 			return misuse("--csv and --json exclude each other")
 		}

@@ -25,7 +25,7 @@ func statusCommand() *cobra.Command {
 	all := c.Flags().Bool("all", false, "list every stage, not only those that run, wait or failed")
 	newest := c.Flags().Int("runs", 0, "print a line for each of the newest `N` runs instead")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
-	return c.runs(func(args []string) error {
+	return c.does(func(args []string) error {
 		store, _, err := c.siteStore()
 		if err != nil {
 			return err

@@ -22,8 +22,8 @@ import (
 )
 
 func storeCommand() *cobra.Command {
-	return newGroup("store", "List, check, clean and share the stored results",
-		storeListCommand(), storeCheckCommand(), storeGarbageCommand(), storePushCommand(), storePullCommand())
+	return newGroup("store", "List, verify, clean and share the stored results",
+		storeSizeCommand(), storeVerifyCommand(), storeGarbageCommand(), storePushCommand(), storeFetchCommand())
 }
 
 type storeFilter struct {
@@ -71,7 +71,7 @@ func (f *storeFilter) picks(m *artifact.Manifest, now time.Time) bool {
 		(f.newer == 0 || since <= f.newer) && m.Bytes() >= f.larger
 }
 
-// storeOrders are the orders of `store ls --sort`. A result is worth the seconds that it took per byte; gc removes the
+// storeOrders are the orders of `store du --sort`. A result is worth the seconds that it took per byte; gc removes the
 // results that are worth least.
 var storeOrders = map[string]func(a, b *artifact.Manifest) int{
 	"address": func(a, b *artifact.Manifest) int { return 0 }, // the order of the store
@@ -85,14 +85,14 @@ var storeOrders = map[string]func(a, b *artifact.Manifest) int{
 
 func storeOrderNames() []string { return slices.Sorted(maps.Keys(storeOrders)) }
 
-func storeListCommand() *cobra.Command {
-	c := newExperimentCommand("ls", "List the stored results and the time that they took", wantArgs(0, 0, ""))
+func storeSizeCommand() *cobra.Command {
+	c := newExperimentCommand("du", "List the stored results and the time that they took", wantArgs(0, 0, ""))
 	var filter storeFilter
 	filter.addFlags(c)
 	order := c.Flags().String("sort", "address", "`ORDER`: address, age (oldest first), size, seconds (run time), "+
 		"or worth (seconds per byte; gc removes the last first)")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
-	return c.runs(func([]string) error {
+	return c.does(func([]string) error {
 		compare := storeOrders[*order]
 		if compare == nil {
 			names := storeOrderNames()
@@ -111,22 +111,26 @@ func storeListCommand() *cobra.Command {
 		manifests = slices.DeleteFunc(manifests, func(m *artifact.Manifest) bool { return !filter.picks(m, now) })
 		slices.SortStableFunc(manifests, compare)
 		if *asJSON {
-			return writeStoreJSON(c.stdout(), store.Dir(), manifests, problems)
+			return writeStoreJSON(c.stdout(), store, manifests, problems)
 		}
-		return writeStore(c.stdout(), store.Dir(), manifests, problems)
+		return writeStore(c.stdout(), store, manifests, problems)
 	})
 }
 
-func writeStore(w io.Writer, dir string, results []*artifact.Manifest, problems []artifact.Problem) error {
+func writeStore(w io.Writer, s *artifact.Store, results []*artifact.Manifest, problems []artifact.Problem) error {
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	var total int64
 	var seconds float64
 	for _, m := range results {
-		state := "  collected"
-		if m.Collected.IsZero() {
-			state = ""
+		state := ""
+		switch absent := s.Absent(m); len(absent) {
+		case 0:
 			total += m.Bytes()
 			seconds += m.Seconds
+		case len(m.Outputs):
+			state = "  not here"
+		default:
+			state = "  not here: " + strings.Join(absent, ", ")
 		}
 		fmt.Fprintf(out, "%.12s\t%10s\t%8s\t%s\t%s\t%s%s\n", m.Key, lang.BytesText(m.Bytes()),
 			runs.DurationText(m.Seconds), m.Started.Local().Format("2006-01-02 15:04"), cmp.Or(m.Experiment, "-"),
@@ -136,7 +140,7 @@ func writeStore(w io.Writer, dir string, results []*artifact.Manifest, problems 
 		fmt.Fprintln(out, p)
 	}
 	fmt.Fprintf(out, "%s, %s in %s; running them again takes %s\n",
-		english.Plural(len(results), "result", ""), lang.BytesText(total), dir, runs.DurationText(seconds))
+		english.Plural(len(results), "result", ""), lang.BytesText(total), s.Dir(), runs.DurationText(seconds))
 	return out.Flush()
 }
 
@@ -145,12 +149,14 @@ type storedResult struct {
 	*artifact.Manifest
 	Types map[string]string `json:"types"` // port -> artifact type
 	Bytes int64             `json:"bytes"`
+	// Absent are the ports whose bytes are not in the store.
+	Absent []string `json:"absent,omitempty"`
 
 	Parts   *struct{} `json:"parts,omitempty"`
 	Outputs *struct{} `json:"outputs,omitempty"`
 }
 
-func writeStoreJSON(w io.Writer, dir string, results []*artifact.Manifest, problems []artifact.Problem) error {
+func writeStoreJSON(w io.Writer, s *artifact.Store, results []*artifact.Manifest, problems []artifact.Problem) error {
 	type problem struct {
 		Path string `json:"path"`
 		What string `json:"what"`
@@ -159,9 +165,9 @@ func writeStoreJSON(w io.Writer, dir string, results []*artifact.Manifest, probl
 		Store    string         `json:"store"`
 		Results  []storedResult `json:"results"`
 		Problems []problem      `json:"problems"`
-	}{dir, []storedResult{}, []problem{}}
+	}{s.Dir(), []storedResult{}, []problem{}}
 	for _, m := range results {
-		r := storedResult{Manifest: m, Types: map[string]string{}, Bytes: m.Bytes()}
+		r := storedResult{Manifest: m, Types: map[string]string{}, Bytes: m.Bytes(), Absent: s.Absent(m)}
 		for port, o := range m.Outputs {
 			r.Types[port] = o.Type
 		}
@@ -173,12 +179,12 @@ func writeStoreJSON(w io.Writer, dir string, results []*artifact.Manifest, probl
 	return output.JSON(w, out)
 }
 
-func storeCheckCommand() *cobra.Command {
-	c := newExperimentCommand("check", "Read all results and report damage", wantArgs(0, 0, ""))
+func storeVerifyCommand() *cobra.Command {
+	c := newExperimentCommand("verify", "Read all results and report damage", wantArgs(0, 0, ""))
 	far := c.Flags().Bool("remote", false, "probe the remote store instead: reads, writes, damage")
-	return c.runs(func([]string) error {
+	return c.does(func([]string) error {
 		if *far {
-			return c.checkRemote()
+			return c.verifyRemote()
 		}
 		store, _, err := c.siteStore()
 		if err != nil {
@@ -212,7 +218,7 @@ func storeGarbageCommand() *cobra.Command {
 	c.Flags().Func("limit", "`SIZE` of the store, such as 200GB (default: the site file's)",
 		parsed(&limit, lang.ParseBytes))
 	yes := c.Flags().Bool("yes", false, "remove them")
-	return c.runs(func([]string) error {
+	return c.does(func([]string) error {
 		if limit == 0 && c.Flags().Changed("limit") {
 			return misuse("--limit 0 would mean no limit; 1B removes every result")
 		}
@@ -231,10 +237,7 @@ func (c *command) collectGarbage(limit int64, yes bool) error {
 	if yes {
 		gc, verb = store.Collect, "freed"
 	}
-	plan, err := gc(limit)
-	if errors.Is(err, artifact.ErrBusy) {
-		return fmt.Errorf("%w; try again when that run has ended (see `rcgrpo status`)", err)
-	}
+	plan, err := gc(limit, runs.Pins)
 	if err != nil {
 		return err
 	}
@@ -259,8 +262,14 @@ func (c *command) collectGarbage(limit int64, yes bool) error {
 		fmt.Fprintln(w, "there is no limit, so results stay: set --limit SIZE, or limit in the store block of the site file")
 		return nil
 	}
-	inUse, err := store.InUse()
-	if err == nil && inUse > 0 {
+	pinned, err := runs.Pins(store)
+	inUse := 0
+	for key := range pinned {
+		if _, err := store.Manifest(key); err == nil {
+			inUse++
+		}
+	}
+	if inUse > 0 {
 		fmt.Fprintf(w, "in use by active runs: %s\n", english.Plural(inUse, "result", ""))
 	}
 	return err

@@ -42,7 +42,7 @@ func matchesAny(address string, patterns []string) bool {
 func storePushCommand() *cobra.Command {
 	c := newExperimentCommand("push [ADDRESS…]", "Copy results, and all that they depend on, to the remote store",
 		cobra.ArbitraryArgs)
-	return c.runs(func(addresses []string) error {
+	return c.does(func(addresses []string) error {
 		store, r, err := c.siteRemote()
 		if err != nil {
 			return err
@@ -56,7 +56,7 @@ func storePushCommand() *cobra.Command {
 		}
 		manifests = withInputs(manifests, addresses)
 		manifests = slices.DeleteFunc(manifests, func(m *artifact.Manifest) bool {
-			return !m.Collected.IsZero() || len(m.Absent) > 0 // they came from a remote store, or gc removed them
+			return len(store.Absent(m)) > 0 // they came from a remote store, or gc removed them
 		})
 		return c.transfer(r, "push", manifests, func(ctx context.Context, m *artifact.Manifest) error {
 			if _, err := store.Lookup(m.Key); err != nil {
@@ -101,9 +101,10 @@ func withInputs(all []*artifact.Manifest, addresses []string) []*artifact.Manife
 	return slices.DeleteFunc(all, func(m *artifact.Manifest) bool { return !chosen[m] })
 }
 
-func storePullCommand() *cobra.Command {
-	c := newExperimentCommand("pull [ADDRESS…]", "Copy results from the remote store, with all ports", cobra.ArbitraryArgs)
-	return c.runs(func(addresses []string) error {
+func storeFetchCommand() *cobra.Command {
+	c := newExperimentCommand("fetch [ADDRESS…]", "Copy results from the remote store, with all ports",
+		cobra.ArbitraryArgs)
+	return c.does(func(addresses []string) error {
 		store, r, err := c.siteRemote()
 		if err != nil {
 			return err
@@ -118,25 +119,16 @@ func storePullCommand() *cobra.Command {
 		var open []*artifact.Manifest
 		for _, m := range r.Find(context.Background(), keys) {
 			have, err := store.Lookup(m.Key)
-			if matchesAny(m.Address, addresses) && (err != nil || len(have.Absent) > 0) {
+			if matchesAny(m.Address, addresses) && (err != nil || len(store.Absent(have)) > 0) {
 				open = append(open, m)
 			}
 		}
-		flusher := store.Flusher()
-		err = c.transfer(r, "pull", open, func(ctx context.Context, m *artifact.Manifest) error {
-			return fetchPorts(ctx, r, flusher, m.Key, m.Ports())
+		err = c.transfer(r, "fetch", open, func(ctx context.Context, m *artifact.Manifest) error {
+			_, err := r.Fetch(ctx, m.Key, m.Ports())
+			return err
 		})
-		return errors.Join(err, flusher.Close())
+		return errors.Join(err, store.Flush())
 	})
-}
-
-// fetchPorts fetches ports of a result, which are durable when the flusher has been closed.
-func fetchPorts(ctx context.Context, r *remote.Remote, flusher *artifact.Flusher, key string, ports []string) error {
-	result, lock, err := r.Fetch(ctx, key, ports)
-	if err == nil {
-		flusher.Add(result, lock)
-	}
-	return err
 }
 
 // transfer prints the number and size of results, moves them, and prints how many were moved.
@@ -175,8 +167,8 @@ func (c *command) transfer(r *remote.Remote, verb string, all []*artifact.Manife
 	return nil
 }
 
-// checkRemote probes the remote store and reports its results and damage.
-func (c *command) checkRemote() error {
+// verifyRemote probes the remote store and reports its results and damage.
+func (c *command) verifyRemote() error {
 	_, r, err := c.siteRemote()
 	if err != nil {
 		return err

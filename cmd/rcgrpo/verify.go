@@ -24,7 +24,7 @@ func verifyCommand() *cobra.Command {
 	bundle := c.Flags().String("bundle", "", "read the artifacts from `FILE` instead of the store")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	limit := c.limitFlag()
-	return c.runs(func(args []string) error {
+	return c.does(func(args []string) error {
 		in, err := openPage(args[0], *bundle, *limit)
 		if err != nil {
 			return err

@@ -20,7 +20,7 @@ func whyCommand() *cobra.Command {
 	var o plan.Options
 	c.planFlags(&o)
 	c.completeFirst(c.addresses)
-	return c.runs(func(args []string) error { return c.why(args[0], args[1:], o) })
+	return c.does(func(args []string) error { return c.why(args[0], args[1:], o) })
 }
 
 func (c *command) why(address string, experiment []string, o plan.Options) error {
@@ -28,7 +28,7 @@ func (c *command) why(address string, experiment []string, o plan.Options) error
 	if len(o.Targets) == 0 {
 		o.Targets = []string{address}
 	}
-	p, err := c.plan(experiment, o)
+	p, err := c.newPlan(experiment, o)
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func writeWhy(w io.Writer, d *plan.Planned, open map[*lang.Node]*plan.Planned) {
 	fmt.Fprintf(w, "%s: %s\n", d.Address, d.Verb)
 	causes := d.Causes
 	if d.Cause.Reason != plan.ReasonNone && (len(causes) == 0 || causes[0].Reason != d.Cause.Reason) {
-		causes = append([]plan.Cause{d.Cause}, causes...) // replaced, damaged, collected, or waiting for an input
+		causes = append([]plan.Cause{d.Cause}, causes...) // replaced, damaged, not here, or waiting for an input
 	}
 	for _, cause := range causes {
 		fmt.Fprintf(w, "  %s\n", cause)

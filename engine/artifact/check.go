@@ -60,8 +60,8 @@ func (s *Store) Manifests() ([]*Manifest, []Problem, error) {
 	return all, problems, nil
 }
 
-// Check reads every manifest and the names, sizes and hashes of every object. It returns the differences in
-// the order of Manifests, none for a sound store. It changes only the time of an edited file, so that the
+// Check reads every manifest and the names, sizes and hashes of every object that is here. It returns the differences
+// in the order of Manifests, none for a sound store. It changes only the time of an edited file, so that the
 // next run replaces it.
 func (s *Store) Check() ([]Problem, error) {
 	manifests, problems, err := s.Manifests()
@@ -70,12 +70,9 @@ func (s *Store) Check() ([]Problem, error) {
 	}
 	checked := map[string][]Problem{} // by digest
 	for _, m := range manifests {
-		if !m.Collected.IsZero() {
-			continue
-		}
 		for _, o := range m.objects() {
 			found, ok := checked[o.Digest]
-			if !ok {
+			if !ok && s.has(o) {
 				found = s.checkObject(o)
 				checked[o.Digest] = found
 			}
@@ -105,13 +102,6 @@ func (s *Store) CheckPort(m *Manifest, port string) []Problem {
 	for _, object := range o.Objects() {
 		problems = append(problems, s.checkObject(object)...)
 	}
-	if len(problems) > 0 && !m.Has(port) {
-		what := "collected: gc has removed its bytes"
-		if m.Collected.IsZero() {
-			what = "absent: its bytes are in a remote store"
-		}
-		problems = []Problem{{Path: s.objectDir(o.Digest), What: what}}
-	}
 	return m.name(problems)
 }
 
@@ -120,6 +110,9 @@ func (s *Store) checkObject(o Output) []Problem {
 		return []Problem{{Path: o.Digest, What: err.Error()}}
 	}
 	dir := s.objectDir(o.Digest)
+	if !s.has(o) {
+		return []Problem{{Path: dir, What: ErrNotHere.Error()}}
+	}
 	var problems []Problem
 	add := func(path, what string) { problems = append(problems, Problem{Path: path, What: what}) }
 	recorded := map[string]bool{}

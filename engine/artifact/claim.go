@@ -46,7 +46,6 @@ func (s *Store) Share() error {
 		return err
 	}
 	locks := s.path("locks")
-	os.Remove(filepath.Join(locks, "store")) // gc's
 	if err := os.Remove(locks); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("the store %s cannot be shared (store.shared) while a run uses it; run again when no run does: %w",
 			s.dir, err)

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 	"unicode/utf8"
 
 	"rcgrpo/engine/internal/disk"
@@ -125,8 +124,7 @@ func list(dir string, links linkRule, left ...string) ([]FileInfo, error) {
 }
 
 // ownInode refuses a file with several names (hard links): sealing it would change the mode and time of the other
-// names, and a write through one of them would damage the result. It also makes sure that the file does not look
-// sealed.
+// names, and a write through one of them would damage the result.
 func ownInode(path string, d fs.DirEntry) error {
 	info, err := d.Info()
 	if err != nil {
@@ -135,9 +133,6 @@ func ownInode(path string, d fs.DirEntry) error {
 	if sys, ok := info.Sys().(*syscall.Stat_t); ok && sys.Nlink > 1 {
 		return fmt.Errorf("%s has %d names (hard links), and a result needs files of its own: copy it instead", path,
 			sys.Nlink)
-	}
-	if info.ModTime().Equal(Sealed) {
-		return disk.Chtimes(path, time.Now())
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"rcgrpo/engine/internal/disk"
 )
@@ -61,13 +62,47 @@ func (s *Store) sync() error {
 	return disk.SyncSystem(d)
 }
 
-// syncObject flushes the files of an object and its name. gc may have removed it.
-func (s *Store) syncObject(o Output) error {
-	err := syncTree(s.objectDir(o.Digest))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+// Flush makes the names of committed results durable; their files are. Without it a power cut may take the results of
+// the last seconds, whose stages then run again.
+func (s *Store) Flush() error {
+	if err := s.flushes.flush(s.sync); err != nil && !errors.Is(err, fs.ErrNotExist) { // no result, no store
+		return fmt.Errorf("flush the store %s: %w", s.dir, err)
 	}
-	return errors.Join(err, syncFile(s.path("objects")))
+	return nil
+}
+
+// flushes lets one flush serve all callers that wait for it. While it runs, the callers of the next one gather.
+type flushes struct {
+	running sync.Mutex
+	mu      sync.Mutex
+	next    *flush // has not begun; nil if no caller waits
+}
+
+type flush struct {
+	done chan struct{}
+	err  error
+}
+
+// flush returns after a call of sync that began after the call of flush.
+func (all *flushes) flush(sync func() error) error {
+	all.mu.Lock()
+	f := all.next
+	if f != nil {
+		all.mu.Unlock()
+		<-f.done
+		return f.err
+	}
+	f = &flush{done: make(chan struct{})}
+	all.next = f
+	all.mu.Unlock()
+	all.running.Lock()
+	defer all.running.Unlock()
+	all.mu.Lock()
+	all.next = nil // from here on a caller may have written something that this flush misses
+	all.mu.Unlock()
+	f.err = sync()
+	close(f.done)
+	return f.err
 }
 
 // syncTree flushes a folder with everything below it.

@@ -237,16 +237,13 @@ func lockFile(path string, how int) (*Lock, error) {
 	}
 }
 
-// RemoveStale removes the leftovers of killed runs: files of sessions, free lock files, unfinished output,
-// and scratch folders of keys that have a result. It leaves the lock file of a program that has succeeded
-// without its engine, since a run may still use the output. busy lists the keys whose locks are held.
+// RemoveStale removes the leftovers of killed runs: free lock files, unfinished output, and scratch folders of keys
+// that have a result. It leaves the lock file of a program that has succeeded without its engine, since a run may still
+// use the output. busy lists the keys whose locks are held.
 func (s *Store) RemoveStale() (busy []string, err error) {
-	if err := s.eachSession(func(*os.File) error { return nil }); err != nil {
-		return nil, err
-	}
 	for _, folder := range []string{s.lockFolder(), "staging", "work", "jobs"} {
 		err := s.each(folder, func(key, _ string) error {
-			if validKey(key) != nil { // gc's lock
+			if validKey(key) != nil { // the lock of gc, in a shared store
 				return nil
 			}
 			committed := disk.Exists(s.manifestPath(key))

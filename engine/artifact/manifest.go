@@ -22,7 +22,8 @@ import (
 // canonical JSON. The difference between the parts of two manifests explains why a node runs again.
 type Parts map[string]string
 
-// Manifest records one result of a node. A result exists if its manifest does.
+// Manifest records one result of a node. A result exists if its manifest does, and a manifest never changes: Store.Has
+// observes whether its objects are in a store.
 type Manifest struct {
 	// Sum is, in a remote store, the SHA-256 of the manifest's text with zeros in the place of the sum; see ParseManifest.
 	Sum        string            `json:"sum,omitempty"`
@@ -46,12 +47,6 @@ type Manifest struct {
 	PeakBytes int64  `json:"peak_bytes,omitempty"`
 	Ranks     *Ranks `json:"ranks,omitempty"` // of a stage with several processes; nil: one
 	Begun     string `json:"begun,omitempty"` // key of the shorter result of its series that the stage resumed from
-
-	// Collected is when gc removed the objects, or when the manifest came from a remote store without them; zero while
-	// they exist.
-	Collected time.Time `json:"collected,omitzero"`
-	// Absent are the ports, sorted, whose objects were left in the remote store from which the result came.
-	Absent []string `json:"absent,omitempty"`
 }
 
 // Ranks records the processes that shared a stage. PeakBytes of the manifest is the sum of theirs.
@@ -90,10 +85,8 @@ func (m *Manifest) Ended() time.Time { return m.Started.Add(m.Duration()) }
 
 // Bytes is the size of all outputs.
 func (m *Manifest) Bytes() (n int64) {
-	for _, port := range m.Ports() {
-		for _, o := range m.Outputs[port].Objects() {
-			n += o.Bytes
-		}
+	for _, o := range m.objects() {
+		n += o.Bytes
 	}
 	return n
 }
@@ -133,12 +126,10 @@ func (m *Manifest) File(port, name string) (f FileInfo, ok bool) {
 	return f, false
 }
 
-// objects returns the outputs and their times, by port, without absent ones.
+// objects returns the outputs and their times, by port.
 func (m *Manifest) objects() (all []Output) {
 	for _, port := range m.Ports() {
-		if !slices.Contains(m.Absent, port) {
-			all = append(all, m.Outputs[port].Objects()...)
-		}
+		all = append(all, m.Outputs[port].Objects()...)
 	}
 	return all
 }
@@ -156,12 +147,6 @@ func isTimes(name string) bool {
 	return strings.HasPrefix(path.Base(name), "times.")
 }
 
-// Has reports whether this store has the bytes of a port. It does not look at the files.
-func (m *Manifest) Has(port string) bool {
-	_, ok := m.Outputs[port]
-	return ok && m.Collected.IsZero() && !slices.Contains(m.Absent, port)
-}
-
 // SameOutputs reports whether two results have the same ports with the same digests.
 func (m *Manifest) SameOutputs(other *Manifest) bool {
 	for port, o := range m.Outputs {
@@ -175,9 +160,9 @@ func (m *Manifest) SameOutputs(other *Manifest) bool {
 // noSum replaces the sum in the text over which it is computed.
 var noSum = []byte(strings.Repeat("0", 2*sha256.Size))
 
-// EncodeManifest returns the text of a manifest for a remote store. It has a sum and says nothing about this store.
+// EncodeManifest returns the text of a manifest for a remote store, which has a sum.
 func EncodeManifest(m Manifest) ([]byte, error) {
-	m.Sum, m.Absent, m.Collected = string(noSum), nil, time.Time{}
+	m.Sum = string(noSum)
 	text, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
 		return nil, err
@@ -200,7 +185,7 @@ func ParseManifest(text []byte, key string) (*Manifest, error) {
 	if m.Key != key {
 		return nil, errors.New("the manifest has another key")
 	}
-	m.Sum, m.Absent, m.Collected = "", nil, time.Time{} // they describe another store
+	m.Sum = ""
 	return m, m.Check()
 }
 

@@ -63,8 +63,8 @@ func (g *Staging) KeepState(series string, length int) error {
 }
 
 // Longest returns the longest result of a series below a length that is intact and has an intact state, nil
-// without any. session pins the candidates; with a nil session gc may remove the result at any time.
-func (s *Store) Longest(series string, below int, session *Session) (*Shorter, error) {
+// without any. pin pins the candidates; with a nil function gc may remove the result at any time.
+func (s *Store) Longest(series string, below int, pin func(keys ...string) error) (*Shorter, error) {
 	if err := validKey(series); err != nil {
 		return nil, err
 	}
@@ -77,8 +77,8 @@ func (s *Store) Longest(series string, below int, session *Session) (*Shorter, e
 		}
 		return nil
 	})
-	if err == nil && session != nil {
-		err = session.Pin(keys...)
+	if err == nil && pin != nil && len(keys) > 0 {
+		err = pin(keys...)
 	}
 	if err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func (s *Store) Longest(series string, below int, session *Session) (*Shorter, e
 		if best != nil && f.Length <= best.Length {
 			continue
 		}
-		if m, err := s.Lookup(keys[i]); err == nil && intactState(f.Dir) {
+		if m, err := s.Lookup(keys[i]); err == nil && len(s.Absent(m)) == 0 && intactState(f.Dir) {
 			f.Manifest = m
 			best = &f
 		}

@@ -72,8 +72,8 @@ func TestDamagedStatesAreNotFound(t *testing.T) {
 func TestStatesAreCollectedBeforeResults(t *testing.T) {
 	s := openStore(t)
 	lengthen(t, s, "a", "a20", 20)
-	wantEqual(t, "garbage with room for all", len(must.Get(s.Garbage(1<<20))(t)), 0)
-	plan, err := s.Collect(11) // the size of the result, "a20 weights"
+	wantEqual(t, "garbage with room for all", len(must.Get(s.Garbage(1<<20, nil))(t)), 0)
+	plan, err := s.Collect(11, nil) // the size of the result, "a20 weights"
 	if err != nil || len(plan) != 1 || plan[0].What != "state of a series" || plan[0].Bytes < 11 {
 		t.Fatalf("with room for the result: %v, %v", plan, err)
 	}
@@ -81,22 +81,22 @@ func TestStatesAreCollectedBeforeResults(t *testing.T) {
 	wantIntact(t, s, "a20", "without its state")
 	lengthen(t, s, "a", "a30", 30)
 	must.OK(t, os.Remove(s.path("results", key("a30")+".json")))
-	wantEqual(t, "an object without a manifest and its state", len(must.Get(s.Collect(0))(t)), 2)
+	wantEqual(t, "a state without a manifest", len(must.Get(s.Collect(0, nil))(t)), 1)
 }
 
 func TestLongestPinsItsResult(t *testing.T) {
 	s := openStore(t)
 	lengthen(t, s, "a", "a20", 20)
 	lengthen(t, s, "a", "a100", 100)
-	session := must.Get(s.NewSession())(t)
-	got, err := s.Longest(key("a"), 50, session)
+	pin := func(keys ...string) error { return s.Pin(s.path("pins"), keys...) }
+	got, err := s.Longest(key("a"), 50, pin)
 	if err != nil || got.Length != 20 {
 		t.Fatalf("longest: got %+v, %v, want a20", got, err)
 	}
-	must.Get(s.Collect(1))(t)
+	wantEqual(t, "pins", ReadPins(s.path("pins")), []string{key("a20")})
+	must.Get(s.Collect(1, pins("a20")))(t)
 	if !intactState(got.Dir) || s.Verify(got.Manifest) != nil {
 		t.Error("gc has removed the result that a stage resumes from")
 	}
-	must.OK(t, session.Close())
 	wantEqual(t, "longest", longest(t, s, "a", 101), 20)
 }

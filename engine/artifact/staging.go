@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
-	"time"
 
 	"rcgrpo/engine/internal/disk"
 )
@@ -64,27 +62,11 @@ func (g *Staging) Take(port, dir string) error {
 // Abort removes the output written so far.
 func (g *Staging) Abort() error { return os.RemoveAll(g.dir) }
 
-// Committed is a result that is in the store. Until Flush its objects may not be durable.
-type Committed struct {
-	Manifest *Manifest
-	unsealed []Output
-}
-
-// Commit moves the objects of a result to their places and names its manifest: from then on Lookup finds it.
-// m gets its Key and Outputs; types holds the artifact type of each declared port. A declared port that was
-// not written, or a written one that was not declared, is an error. After an error the key has no result and
-// Abort may follow.
-//
-// Nothing is durable before Flush. After a power cut Lookup hashes every object that was not flushed, so a torn one
-// counts as damaged and its stage runs again.
-func (g *Staging) Commit(m Manifest, types map[string]string) (*Committed, error) {
-	s := g.store
-	allowGC, err := s.blockGC()
-	if err != nil {
-		return nil, err
-	}
-	defer allowGC()
-	c := &Committed{Manifest: &m}
+// Commit makes the files of a result durable, moves them to their objects and names its manifest: from then on Lookup
+// finds it. m gets its Key and Outputs; types holds the artifact type of each declared port. A declared port that was
+// not written, or a written one that was not declared, is an error. After an error, such as that of the flush, the key
+// has no new result and Abort may follow.
+func (g *Staging) Commit(m Manifest, types map[string]string) (*Manifest, error) {
 	m.Key = g.key
 	m.Outputs = make(map[string]Output, len(types))
 	for port := range g.ports {
@@ -92,182 +74,153 @@ func (g *Staging) Commit(m Manifest, types map[string]string) (*Committed, error
 			return nil, fmt.Errorf("commit %s: port %q was written but is not declared", m.Address, port)
 		}
 	}
+	folders := map[string]string{} // by digest
 	for port, typ := range types {
 		if g.ports[port] == "" {
 			return nil, fmt.Errorf("commit %s: port %q was declared but never created", m.Address, port)
 		}
-		o, err := g.place(c, port, typ)
+		o, err := g.finish(port, typ, folders)
 		if err != nil {
 			return nil, fmt.Errorf("commit %s, port %q: %w", m.Address, port, err)
 		}
 		m.Outputs[port] = o
 	}
-	if err := s.record(&m); err != nil {
+	err := g.name(&m, m.Ports(), folders, true)
+	if err == nil {
+		err = g.store.Remember(m.Experiment, m.Address, m.Key)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("commit %s: %w", m.Address, err)
 	}
 	g.Abort() // it is empty; RemoveStale removes what remains after an error
-	return c, nil
+	return &m, nil
 }
 
-// place turns the folder of a port into an object, and its times.* files into a second one.
-func (g *Staging) place(c *Committed, port, typ string) (Output, error) {
-	dir := g.ports[port]
+// finish records the files of a port, whose times.* files form an object of their own, and gives them the mode and the
+// time of files of results. It adds the folders of the objects to folders.
+func (g *Staging) finish(port, typ string, folders map[string]string) (Output, error) {
+	dir := filepath.Join(g.dir, port)
+	if taken := g.ports[port]; taken != dir { // a scratch folder, whose files must not become read-only there
+		if err := g.store.rename(taken, dir); err != nil {
+			return Output{}, err
+		}
+	}
 	all, err := list(dir, refuseLinks)
 	if err != nil {
 		return Output{}, err
 	}
 	var files, times []FileInfo
+	timesDir := filepath.Join(g.dir, ".times-"+port)
 	for _, file := range all {
-		if isTimes(file.Name) {
-			times = append(times, file)
-		} else {
+		path := filepath.Join(dir, filepath.FromSlash(file.Name))
+		if err := seal(path); err != nil {
+			return Output{}, err
+		}
+		if !isTimes(file.Name) {
 			files = append(files, file)
+			continue
+		}
+		times = append(times, file)
+		if err := g.store.rename(path, filepath.Join(timesDir, filepath.FromSlash(file.Name))); err != nil {
+			return Output{}, err
 		}
 	}
 	if len(files) == 0 {
 		return Output{}, errors.New("nothing was written")
 	}
-	var second *Output
+	o := newOutput(typ, files)
+	folders[o.Digest] = dir
 	if len(times) > 0 {
-		timesDir := filepath.Join(g.dir, ".times-"+port)
-		for _, file := range times {
-			name := filepath.FromSlash(file.Name)
-			to := filepath.Join(timesDir, name)
-			if err := disk.MkdirAll(filepath.Dir(to), 0o700); err != nil {
-				return Output{}, err
-			}
-			if err := disk.Rename(filepath.Join(dir, name), to); err != nil {
-				return Output{}, err
-			}
-		}
-		o, err := g.store.placeObject(c, timesDir, "times", times)
-		if err != nil {
-			return Output{}, err
-		}
-		second = &o
+		second := newOutput("times", times)
+		o.Times, folders[second.Digest] = &second, timesDir
 	}
-	o, err := g.store.placeObject(c, dir, typ, files)
-	o.Times = second
-	return o, err
+	return o, nil
 }
 
-// placeObject renames a folder of files to its object. If the object exists and is intact, the folder is deleted; a
-// damaged object is replaced. An object that may not be durable is added to c.
-func (s *Store) placeObject(c *Committed, dir, typ string, files []FileInfo) (Output, error) {
+// newOutput describes an object.
+func newOutput(typ string, files []FileInfo) Output {
 	o := Output{Type: typ, Digest: treeDigest(files), Files: files}
 	for _, file := range files {
 		o.Bytes += file.Bytes
-		if err := disk.Chmod(filepath.Join(dir, filepath.FromSlash(file.Name)), 0o444); err != nil {
-			return o, err
+	}
+	return o
+}
+
+// name flushes a result, renames the folders of its objects to their names, and gives its manifest its name. The
+// objects of ports must then be here. Without replace, a manifest that exists stays, which has the same outputs.
+//
+// The manifest is written before the flush, so that none is ever torn. gc is kept out between the first object and the
+// manifest: it removes what no manifest names, and an object that is here already may be one that it has chosen.
+func (g *Staging) name(m *Manifest, ports []string, folders map[string]string, replace bool) error {
+	s, record := g.store, filepath.Join(g.dir, ".manifest")
+	if err := s.writeJSON(g.dir, record, m); err != nil {
+		return err
+	}
+	if err := s.flushes.flush(s.sync); err != nil {
+		return fmt.Errorf("flush the store %s: %w", s.dir, err)
+	}
+	release, err := s.Use()
+	if err != nil {
+		return err
+	}
+	defer release()
+	for _, o := range m.objects() {
+		if dir := folders[o.Digest]; dir != "" {
+			if err := s.place(dir, o); err != nil {
+				return err
+			}
+			delete(folders, o.Digest) // two ports may have the same files
 		}
 	}
+	for _, port := range ports {
+		if !s.Has(m, port) { // gc has removed an object that was here
+			return fmt.Errorf("port %s: %w", port, ErrNotHere)
+		}
+	}
+	if !replace && disk.Exists(s.manifestPath(m.Key)) {
+		return nil
+	}
+	return s.rename(record, s.manifestPath(m.Key))
+}
+
+// place renames a folder to its object. An object that exists and is right stays; a wrong one is replaced whole.
+func (s *Store) place(dir string, o Output) error {
 	target := s.objectDir(o.Digest)
 	for range 2 {
 		err := s.rename(dir, target)
 		if !errors.Is(err, fs.ErrExist) {
-			c.unsealed = append(c.unsealed, o)
-			return o, err
+			return err
 		}
-		sealed, err := s.verify("", o, Sealed)
-		if err == nil {
-			if !sealed {
-				c.unsealed = append(c.unsealed, o)
-			}
-			return o, os.RemoveAll(dir)
+		if _, err := s.verify("", o, Sealed); err == nil {
+			return os.RemoveAll(dir)
 		}
-		away := s.path("removed", rand.Text()) // in one step; gc deletes what a kill leaves
-		if err := s.rename(target, away); err != nil {
-			return o, err
-		}
-		if err := os.RemoveAll(away); err != nil {
-			return o, err
+		if err := s.remove(target); err != nil {
+			return err
 		}
 	}
-	return o, fmt.Errorf("%s reappears whenever it is moved away", target)
+	return fmt.Errorf("%s reappears whenever it is moved away", target)
 }
 
-// record names the manifest and makes it the last one of its address.
-func (s *Store) record(m *Manifest) error {
-	if err := s.writeJSON(s.Work(m.Key), s.manifestPath(m.Key), m); err != nil {
+// gone is the prefix of objects that are being deleted. gc deletes those that a kill leaves.
+const gone = ".gone-"
+
+func (s *Store) newGone() string { return s.path("objects", gone+rand.Text()) }
+
+// remove deletes a file or folder of the store, which loses its name in one step.
+func (s *Store) remove(path string) error {
+	away := s.newGone()
+	if err := s.rename(path, away); err != nil {
 		return err
 	}
-	return s.point(pointer{m.Experiment, m.Address, m.Key})
-}
-
-// Flush makes results durable and seals their objects.
-func (s *Store) Flush(results ...*Committed) error {
-	if err := s.sync(); err != nil {
-		return fmt.Errorf("flush the store %s: %w", s.dir, err)
-	}
-	for _, c := range results {
-		for _, o := range c.unsealed {
-			if err := s.seal(o); err != nil && !errors.Is(err, fs.ErrNotExist) { // collected by gc
-				return fmt.Errorf("seal %s: %w", c.Manifest.Address, err)
-			}
-		}
-		c.unsealed = nil
-	}
-	return nil
-}
-
-// flushAfter is how long a Flusher waits for more results after the first of a group.
-const flushAfter = 100 * time.Millisecond
-
-// Flusher flushes committed results in groups, beside the stages that run.
-type Flusher struct {
-	store *Store
-
-	mu      sync.Mutex
-	pending []*Committed
-	locks   []*Lock
-
-	busy sync.Mutex // held during a flush; guards err
-	err  error
-}
-
-// Flusher returns one for the store. It must be closed.
-func (s *Store) Flusher() *Flusher { return &Flusher{store: s} }
-
-// Add schedules a result for the next flush, which then releases the lock of its key: another run that waits for the
-// result would have to hash an unsealed one.
-func (f *Flusher) Add(c *Committed, lock *Lock) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.pending, f.locks = append(f.pending, c), append(f.locks, lock)
-	if len(f.pending) == 1 {
-		time.AfterFunc(flushAfter, f.flush)
-	}
-}
-
-// Close flushes the pending results, waits for a flush that runs, and returns the errors of all flushes.
-func (f *Flusher) Close() error {
-	f.flush()
-	return f.err
-}
-
-func (f *Flusher) flush() {
-	f.busy.Lock()
-	defer f.busy.Unlock()
-	f.mu.Lock()
-	group, locks := f.pending, f.locks
-	f.pending, f.locks = nil, nil
-	f.mu.Unlock()
-	if len(group) == 0 {
-		return
-	}
-	errs := []error{f.err, f.store.Flush(group...)}
-	for _, l := range locks {
-		errs = append(errs, l.Unlock())
-	}
-	f.err = errors.Join(errs...)
+	return os.RemoveAll(away)
 }
 
 // Import commits a result of another store with the bytes of some ports, beside those that this store already has. fill
 // writes the files of an object below dir and returns an error unless each has its recorded size and hash. Without
-// ports only the manifest is committed, and Lookup returns ErrCollected. A manifest with a name that is not local, or
+// ports only the manifest is committed, and Lookup returns ErrNotHere. A manifest with a name that is not local, or
 // with other digests than the result that this store has for the key, is an error. The caller holds the lock of the
 // key.
-func (s *Store) Import(m Manifest, ports []string, fill func(o Output, dir string) error) (*Committed, error) {
+func (s *Store) Import(m Manifest, ports []string, fill func(o Output, dir string) error) (*Manifest, error) {
 	if err := m.Check(); err != nil {
 		return nil, fmt.Errorf("import %.16s: %w", m.Key, err)
 	}
@@ -280,16 +233,12 @@ func (s *Store) Import(m Manifest, ports []string, fill func(o Output, dir strin
 		return nil, err
 	}
 	defer staging.Abort()
-	filled := map[string]string{} // digest -> folder
-	m.Absent, m.Collected = nil, time.Time{}
+	folders := map[string]string{} // by digest
 	for _, port := range m.Ports() {
 		wanted := slices.Contains(ports, port)
-		if !wanted && (have == nil || !have.Has(port)) {
-			m.Absent = append(m.Absent, port)
-			continue
-		}
 		for _, o := range m.Outputs[port].Objects() {
-			if _, err := s.verify("", o, Sealed); err == nil || filled[o.Digest] != "" {
+			_, err := s.verify("", o, Sealed)
+			if err == nil || folders[o.Digest] != "" || !wanted && errors.Is(err, ErrNotHere) {
 				continue
 			}
 			dir := filepath.Join(staging.dir, o.Digest)
@@ -299,35 +248,16 @@ func (s *Store) Import(m Manifest, ports []string, fill func(o Output, dir strin
 			if err := fill(o, dir); err != nil {
 				return nil, err
 			}
-			filled[o.Digest] = dir
-		}
-	}
-	return s.commitImport(&m, filled)
-}
-
-// commitImport places the filled objects and names the manifest.
-func (s *Store) commitImport(m *Manifest, filled map[string]string) (*Committed, error) {
-	allowGC, err := s.blockGC()
-	if err != nil {
-		return nil, err
-	}
-	defer allowGC()
-	c := &Committed{Manifest: m}
-	for _, o := range m.objects() {
-		dir := filled[o.Digest]
-		if dir == "" { // gc may have removed it since
-			if _, err := s.verify(m.Address, o, Sealed); err != nil {
-				return nil, err
+			for _, f := range o.Files {
+				if err := seal(filepath.Join(dir, filepath.FromSlash(f.Name))); err != nil {
+					return nil, err
+				}
 			}
-			continue
+			folders[o.Digest] = dir
 		}
-		if _, err := s.placeObject(c, dir, o.Type, o.Files); err != nil {
-			return nil, fmt.Errorf("import %s: %w", m.Address, err)
-		}
-		delete(filled, o.Digest)
 	}
-	if len(m.Absent) == len(m.Outputs) {
-		m.Absent, m.Collected = nil, time.Now().UTC()
+	if err := staging.name(&m, ports, folders, have == nil); err != nil {
+		return nil, fmt.Errorf("import %s: %w", m.Address, err)
 	}
-	return c, s.writeJSON(s.Work(m.Key), s.manifestPath(m.Key), m)
+	return &m, nil
 }

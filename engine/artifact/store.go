@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -20,18 +21,17 @@ import (
 	"rcgrpo/engine/internal/disk"
 )
 
-// ErrNotFound and ErrCollected are the answers of Lookup and Last without a usable result. ErrCollected comes
-// with the manifest.
+// ErrNotFound and ErrNotHere are the answers of Lookup without a usable result. ErrNotHere comes with the manifest.
 var (
-	ErrNotFound  = errors.New("not in the store")
-	ErrCollected = errors.New("its bytes were removed by gc")
+	ErrNotFound = errors.New("not in the store")
+	ErrNotHere  = errors.New("its bytes are not in this store")
 )
 
 // errDamaged reports a record that a power cut or an edit has left unreadable.
 var errDamaged = errors.New("is damaged")
 
-// Sealed is the modification time of every durable file in objects/. An edit changes it, so one stat per file
-// shows whether a result is intact; a file with another time is hashed.
+// Sealed is the modification time of every file in objects/. An edit changes it, so one stat per file shows whether a
+// result is intact; a file with another time is hashed.
 var Sealed = time.Unix(946684800, 0) // 2000-01-01
 
 // Store is a folder of results. Any number of goroutines and processes may use it at once; reading takes no lock.
@@ -39,6 +39,8 @@ type Store struct {
 	dir    string
 	budget *Budget // of Rows; nil without limit
 	shared bool    // several hosts write it: see claim.go
+
+	flushes flushes // of the results that this process commits
 }
 
 // Open returns the store in dir. Nothing is created before the first write; a missing folder is an empty store.
@@ -65,7 +67,7 @@ func (s *Store) Dir() string { return s.dir }
 // Runs is the folder of an experiment's run folders. It may not exist.
 func (s *Store) Runs(experiment string) string { return s.path("runs", experiment) }
 
-// Remote is the folder with the state of a remote store: results to push, alarms, partial transfers. It may not exist.
+// Remote is the folder with the rate of transfers of a remote store. It may not exist.
 func (s *Store) Remote(name string) string { return s.path("remote", name) }
 
 // Work is the scratch folder of a node without a result, for its next attempt to resume from. It may not exist.
@@ -92,9 +94,9 @@ func (s *Store) manifestPath(key string) string { return s.path("results", key+"
 
 func (s *Store) objectDir(digest string) string { return s.path("objects", digest) }
 
-// Lookup returns the result of a key, after one stat per file. Without a manifest the error is ErrNotFound;
-// if gc removed the bytes it is ErrCollected; if a file is missing or edited it is a Problem. The last two come
-// with the manifest.
+// Lookup returns the result of a key, after one stat per file. Without a manifest the error is ErrNotFound; if no
+// object is here, because gc removed them or they were never fetched, it is ErrNotHere; if an object is here with a
+// missing or edited file, it is a Problem. The last two come with the manifest. Has tells which ports are here.
 func (s *Store) Lookup(key string) (*Manifest, error) {
 	m, err := s.Manifest(key)
 	switch {
@@ -102,20 +104,39 @@ func (s *Store) Lookup(key string) (*Manifest, error) {
 		return nil, ErrNotFound
 	case err != nil:
 		return nil, err
-	case !m.Collected.IsZero():
-		return m, ErrCollected
 	}
+	here := false
 	for _, o := range m.objects() {
 		sealed, err := s.verify(m.Address, o, Sealed)
+		if errors.Is(err, ErrNotHere) {
+			continue
+		}
 		if err != nil {
 			return m, err
 		}
-		if !sealed && s.syncObject(o) == nil { // never sealed before it is durable
-			s.seal(o) // fails in a read-only store
+		here = true
+		if !sealed {
+			s.heal(o) // fails in a read-only store
 		}
+	}
+	if !here {
+		return m, ErrNotHere
 	}
 	return m, nil
 }
+
+// Has reports whether the objects of a port of a result are here. It does not look at their files.
+func (s *Store) Has(m *Manifest, port string) bool {
+	o, ok := m.Outputs[port]
+	return ok && !slices.ContainsFunc(o.Objects(), func(o Output) bool { return !s.has(o) })
+}
+
+// Absent returns the ports of a result that are not here.
+func (s *Store) Absent(m *Manifest) []string {
+	return slices.DeleteFunc(m.Ports(), func(port string) bool { return s.Has(m, port) })
+}
+
+func (s *Store) has(o Output) bool { return disk.Exists(s.objectDir(o.Digest)) }
 
 // Manifest returns the manifest of a key without a look at its files, or ErrNotFound.
 func (s *Store) Manifest(key string) (*Manifest, error) {
@@ -135,17 +156,21 @@ func (s *Store) Manifest(key string) (*Manifest, error) {
 	if err := m.check(); err != nil {
 		return nil, fmt.Errorf("manifest %s.json %w: %w", key, errDamaged, err)
 	}
+	m.Sum = "" // of a remote folder, which is a store too
 	return m, nil
 }
 
 // verify compares an object with its record. It hashes the files whose time is not trusted and reports whether there
-// are none. A difference is a Problem, and the file loses its seal, so that every later Lookup finds it.
+// are none. A difference is a Problem, and the file loses its seal, so that every later Lookup finds it. Without the
+// folder of the object the error is ErrNotHere.
 func (s *Store) verify(address string, o Output, trusted time.Time) (sealed bool, err error) {
 	sealed = true
 	for _, f := range o.Files {
 		path := s.ObjectPath(o, f)
 		info, err := os.Lstat(path)
 		switch {
+		case errors.Is(err, fs.ErrNotExist) && !s.has(o):
+			return false, ErrNotHere
 		case errors.Is(err, fs.ErrNotExist):
 			return false, Problem{Address: address, Path: path, What: missing}
 		case err != nil:
@@ -174,11 +199,16 @@ func (s *Store) verify(address string, o Output, trusted time.Time) (sealed bool
 // Verify is Lookup's comparison of a result with its record, whatever the times of the files.
 func (s *Store) Verify(m *Manifest) error {
 	for _, o := range m.objects() {
-		if _, err := s.verify(m.Address, o, time.Time{}); err != nil {
+		if _, err := s.verify(m.Address, o, time.Time{}); err != nil && !errors.Is(err, ErrNotHere) {
 			return err
 		}
 	}
 	return nil
+}
+
+// seal makes a file of a result read-only and gives it the time Sealed.
+func seal(path string) error {
+	return errors.Join(disk.Chmod(path, 0o444), disk.Chtimes(path, Sealed))
 }
 
 // unseal changes the time of a damaged file. It ignores errors, such as those of a read-only store.
@@ -187,11 +217,14 @@ func unseal(path string) {
 	os.Chtimes(path, now, now)
 }
 
-// seal makes the files of a durable object read-only and gives them the time Sealed.
-func (s *Store) seal(o Output) error {
+// heal seals the files of an object that have the right content: those of a copy of a store have other times. They are
+// flushed before, because a file with the time Sealed is not hashed after a power cut.
+func (s *Store) heal(o Output) error {
+	if err := syncTree(s.objectDir(o.Digest)); err != nil {
+		return err
+	}
 	for _, f := range o.Files {
-		path := s.ObjectPath(o, f)
-		if err := errors.Join(disk.Chmod(path, 0o444), disk.Chtimes(path, Sealed)); err != nil {
+		if err := seal(s.ObjectPath(o, f)); err != nil {
 			return err
 		}
 	}
@@ -236,17 +269,8 @@ func (s *Store) Remember(experiment, address, key string) error {
 	if err := readJSON(s.pointerPath(experiment, address), &have); err == nil && have.Key == key {
 		return nil
 	}
-	allowGC, err := s.blockGC() // gc removes temporary files
-	if err != nil {
-		return err
-	}
-	defer allowGC()
-	return s.point(pointer{experiment, address, key})
-}
-
-func (s *Store) point(p pointer) error {
-	path := s.pointerPath(p.Experiment, p.Address)
-	return s.writeJSON(filepath.Dir(path), path, p)
+	path := s.pointerPath(experiment, address)
+	return s.writeJSON(filepath.Dir(path), path, pointer{experiment, address, key})
 }
 
 // Artifact is one port of a result, opened for reading.
@@ -324,8 +348,7 @@ func readJSON(path string, v any) error {
 }
 
 // Part returns the files that a store needs for some ports of one result: slash-separated name below the
-// store's folder to path. It does not check the files. For a result that gc removed the error is
-// ErrCollected.
+// store's folder to path. It does not check the files. For a port that is not here the error is ErrNotHere.
 func (s *Store) Part(key string, ports ...string) (map[string]string, error) {
 	m, err := s.Manifest(key)
 	if err != nil {
@@ -337,8 +360,8 @@ func (s *Store) Part(key string, ports ...string) (map[string]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		if !m.Has(port) {
-			return nil, fmt.Errorf("%s: %w", m.Address, ErrCollected)
+		if !s.Has(m, port) {
+			return nil, fmt.Errorf("%s: %w", m.Address, ErrNotHere)
 		}
 		for _, object := range o.Objects() {
 			for _, f := range object.Files {
@@ -367,14 +390,14 @@ func (s *Store) readable() error {
 	return nil
 }
 
-// owned returns an error if a new file in the store has another owner than its folder, as when root writes to
-// the store of a user: the owner could not read the files.
-func (s *Store) owned(made *os.File) error {
+// Owned returns an error if a new file in the store has another owner than the folder of runs, which the first run has
+// made, as when root writes to the store of a user: the owner could not read the files.
+func (s *Store) Owned(made *os.File) error {
 	file, err := made.Stat()
 	if err != nil {
 		return err
 	}
-	folder, err := os.Stat(filepath.Dir(made.Name()))
+	folder, err := os.Stat(s.Runs(""))
 	if err != nil || ownerOf(file) == ownerOf(folder) {
 		return err
 	}

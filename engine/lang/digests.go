@@ -182,12 +182,16 @@ func (c *digests) save() {
 	}
 }
 
-// maxSource is the size in bytes of the largest HCL file.
-const maxSource = 4 << 20
+// MaxSource is the size in bytes of the largest HCL text, about 10,000 stages. The parser needs up to 1,000 times as
+// much memory.
+const MaxSource = 1 << 20
 
-// ReadSource reads an HCL file: a regular file of at most 4 MiB.
+// maxSources is the size in bytes of all files of an experiment.
+const maxSources = 4 << 20
+
+// ReadSource reads an HCL file: a regular file of at most 1 MiB.
 func ReadSource(path string) ([]byte, error) {
-	file, err := disk.OpenPlain(path, maxSource)
+	file, err := disk.OpenPlain(path, MaxSource)
 	if err != nil {
 		return nil, err
 	}

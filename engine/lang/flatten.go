@@ -162,7 +162,7 @@ func JSONText(v any) string {
 // file that sets such a setting to another value than the default is wrong, and the decoder reports it. Pages mark
 // the defaults among them (Setting.NoEffect).
 type EffectChecker interface {
-	// WithoutEffect returns these settings by name ("clip.low", "alarm[0].limit") with the reason, a clause such
+	// WithoutEffect returns these settings by name ("clip.low", "reward_term[0].weight") with the reason, a clause such
 	// as "a constant rate does not fall". It is called if Check reports nothing.
 	WithoutEffect() map[string]string
 }

@@ -13,7 +13,7 @@ const nestedTooDeeply = "Nested too deeply"
 // HCL's parser and evaluator are recursive, and a stack overflow ends the process, that of an editor too.
 const (
 	maxBrackets  = 500  // nesting of brackets, braces and templates
-	maxOperators = 5000 // operators of one expression
+	maxOperators = 5000 // operators of one expression, and directives of templates in a file
 )
 
 // Format formats an HCL file. Formatting changes no key. A file with syntax errors is not formatted; the
@@ -45,10 +45,16 @@ func parseExpression(text, name string, start hcl.Pos) (hclsyntax.Expression, hc
 // 4 MiB. 10,000 lines of 20 bytes are allowed.
 const maxCopied = 2 << 30
 
-// checkNesting reports the first bracket nested deeper than maxBrackets or the first operator beyond maxOperators.
+// checkNesting reports a text that is too long, the first bracket nested deeper than maxBrackets or the first operator
+// beyond maxOperators.
 func checkNesting(text []byte, path string) *hcl.Diagnostic {
+	if len(text) > MaxSource { // an unsaved text of an editor, or standard input
+		return mistake(hcl.Range{Filename: path, Start: hcl.InitialPos, End: hcl.InitialPos}, "Text too long",
+			"An HCL file may have %d bytes; this text has %d.", MaxSource, len(text))
+	}
 	tokens, _ := hclsyntax.LexConfig(text, path, hcl.InitialPos) // the parser reports lexical errors
 	depth, round, chain := 0, 0, 0
+	directives := 0                     // each may be inside the one before, whatever brackets close between them
 	literals, joined, copied := 0, 0, 0 // consecutive pieces of a template, their bytes, bytes that joining them copies
 	for _, t := range tokens {
 		if t.Type != hclsyntax.TokenStringLit && t.Type != hclsyntax.TokenQuotedLit {
@@ -57,7 +63,9 @@ func checkNesting(text []byte, path string) *hcl.Diagnostic {
 		switch t.Type {
 		case hclsyntax.TokenOParen, hclsyntax.TokenOBrack:
 			depth, round, chain = depth+1, round+1, chain+1
-		case hclsyntax.TokenOBrace, hclsyntax.TokenTemplateInterp, hclsyntax.TokenTemplateControl, hclsyntax.TokenOQuote:
+		case hclsyntax.TokenTemplateControl:
+			depth, directives = depth+1, directives+1
+		case hclsyntax.TokenOBrace, hclsyntax.TokenTemplateInterp, hclsyntax.TokenOQuote:
 			depth++
 		case hclsyntax.TokenCParen, hclsyntax.TokenCBrack:
 			depth, round = max(0, depth-1), max(0, round-1)
@@ -88,6 +96,10 @@ func checkNesting(text []byte, path string) *hcl.Diagnostic {
 		if depth > maxBrackets {
 			return mistake(t.Range, nestedTooDeeply, "Brackets, braces and templates may be nested %d deep; this one is nested "+
 				"deeper.", maxBrackets)
+		}
+		if directives > maxOperators {
+			return mistake(t.Range, nestedTooDeeply, "The templates of a file may have %d directives; this one has more.",
+				maxOperators)
 		}
 		if chain > maxOperators {
 			return mistake(t.Range, nestedTooDeeply, "An expression may have %d operators; this one has more. Move parts of it "+

@@ -5,39 +5,73 @@ import (
 	"slices"
 
 	"github.com/hashicorp/hcl/v2"
+
+	"rcgrpo/engine/artifact"
 )
 
-// Kind is a type of stage: its settings, its ports and how the engine treats it. Kinds are elements of a literal
-// list (stages.Kinds).
+// Kind is a type of stage: its settings, its ports and how the engine treats it. Kinds are elements of a literal list
+// (stages.Kinds); a Stage has the settings of one instance.
 type Kind struct {
-	Name    string // the first label of a stage block, for example "rc-grpo"
-	Summary string // one sentence for `rcgrpo kinds`
-	Version int    // part of every key; raise it when equal settings would produce different bytes
+	// Name is the first label of a stage block, for example "rc-grpo". It is part of every key.
+	Name string
 
-	// New returns a pointer to a struct with hcl tags that contains the defaults. The package comment lists the tags.
+	// Summary is one sentence for `rcgrpo kinds` and docs/language.md.
+	Summary string
+
+	// Version is part of every key. Raise it in the change after which equal settings and inputs produce other bytes: a
+	// corrected formula, another format of a port, a renamed metric. All cached results of the kind are then made again.
+	// Results of readers stay cached where the new bytes are equal to the old ones, because keys contain digests.
+	Version int
+
+	// New returns a pointer to a new struct with hcl tags that contains the defaults. It is the only place of defaults.
+	// The decoder fills the struct with the layers of settings, and the package comment lists the tags. The struct may
+	// implement further interfaces of this package, such as Linked, Preset, Sizer or Reacher, and engine.Runner.
 	New func() Stage
-	// Outputs maps each port to its artifact type ("tasks", "checkpoint", ...), given the decoded settings.
+
+	// Outputs maps each port of a stage to its artifact type ("tasks", "checkpoint", ...). It gets the decoded settings,
+	// because a setting may add a port: evaluate adds best to grpo. A reference to another port, or to a port of another
+	// type than its setting wants, is reported before anything runs.
 	Outputs func(Stage) map[string]string
-	// Stochastic reports whether the stage uses randomness, given the decoded settings. nil: never.
+
+	// Stochastic reports whether a stage uses randomness with its settings. Such a stage has a node for each seed of the
+	// experiment and the seed in its key, and so has everything that reads it. nil means never: the stage has one node,
+	// unless it reads another that has several.
 	Stochastic func(Stage) bool
-	// Length names the integer setting that determines how long the stage works. A larger value resumes from the
-	// result of a smaller one and produces identical bytes (Job.Shorter). why is not "" if it cannot with these
-	// settings.
+
+	// Length names the integer setting that determines how long a stage works, such as updates. A stage whose key differs
+	// from that of a cached result only by a larger value of it continues from that result (Job.Shorter), and must end in
+	// the bytes of a stage that was never interrupted. why is the reason if it cannot with these settings, else "": a
+	// schedule that falls until the last update depends on their number. nil means that no stage of the kind continues.
 	Length func(Stage) (setting, why string)
 
-	// Ranks returns the largest number of processes, and so of GPUs, that can share the stage; 0: one with these settings.
-	// nil: one.
+	// Ranks returns the largest number of processes, and so of GPUs, that can share a stage, such as the number of its
+	// partial gradients; 0 means one with these settings. nil means that no stage of the kind can be shared. The number
+	// of processes is in no key, so ranks must produce the bytes of one process.
 	Ranks func(Stage) int
 
-	AcrossSeeds   bool // reads the instances of all seeds and has one node itself
-	AfterFailures bool // runs in the engine, even if its inputs failed; its result is then not cached
-	InProcess     bool // runs in the engine's process
-	MultiGPU      bool // its process may use several GPUs; without it and Ranks a run rejects more than one
+	// AcrossSeeds is set for a kind that reads the instances of all seeds and has one node itself, such as report. Its key
+	// contains what it shows of them: addresses, labels, the experiment's name and question.
+	AcrossSeeds bool
+
+	// AfterFailures is set for a kind that runs although its inputs have failed, such as a report about what is there
+	// (Job.Missing lists the rest). Such a stage runs in the engine's process. Its output is published, and cached only
+	// if no input is missing.
+	AfterFailures bool
+
+	// InProcess is set for a kind that needs no tensors and little memory. It runs in the engine's process, which costs no
+	// start of a process and gives up the isolation of one. If its settings name programs, an executor of a cluster may
+	// still get it (Node.InEngine).
+	InProcess bool
+
+	// MultiGPU is set for a kind whose single process may use several GPUs, such as exec with a user's program. Without it
+	// and without Ranks, a stage that reserves more than one GPU is refused.
+	MultiGPU bool
 }
 
 // Stage contains the settings of one instance of a kind, decoded from HCL.
 type Stage interface {
-	// Check reports conflicts between settings. It is called once, after decoding.
+	// Check reports conflicts between settings. It changes nothing and may be called several times for an instance: the
+	// decoder decodes again without the defaults that would have no effect.
 	Check() hcl.Diagnostics
 }
 
@@ -95,6 +129,18 @@ type Sizer interface {
 	// has the size of the artifacts that each setting names, added up; unknown ones are missing.
 	Size(inputs map[string]Size) (ports map[string]Size, passes float64)
 }
+
+// Advised is a stage with advice about a setting. Advice returns a clause, which plan shows, for a stage on this number
+// of GPUs; "" for none.
+type Advised interface{ Advice(gpus int) string }
+
+// EpisodeSampler is a stage that samples equally many episodes of each of its tasks. Prices and the check of curate
+// count with it.
+type EpisodeSampler interface{ EpisodesPerTask() int }
+
+// Selector is a stage whose port best has the policy with the highest reward on some tasks. An evaluation on the same
+// tasks is warned. ChoosesOn returns nil if the settings select none.
+type Selector interface{ ChoosesOn() []artifact.Ref }
 
 // Reach is what a stage reaches outside its process, its inputs and its store. A user reviews it before a foreign
 // experiment runs.

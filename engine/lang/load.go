@@ -24,6 +24,7 @@ type loader struct {
 	digests   digests
 	parsed    []string                   // absolute paths of HCL files
 	bodies    map[string]*hclsyntax.Body // of the parsed files, by path; nil after an error
+	read      int                        // bytes of the files
 	made      int                        // instances of stages and modules
 	effort    effort                     // of all expressions
 	wrong     int                        // diagnostics of expressions
@@ -143,6 +144,11 @@ func (l *loader) parseFile(path string) *hclsyntax.Body {
 		return nil
 	}
 	l.parsed = append(l.parsed, absolute(path))
+	if l.read += len(text); l.read > maxSources {
+		l.errorf(hcl.Range{}, "Experiment too long", "The files of the experiment and its modules have more than %d bytes.",
+			maxSources)
+		return nil
+	}
 	file, diags := parseText(text, path)
 	l.x.Files[path] = cmp.Or(file, &hcl.File{Bytes: text})
 	l.diags = append(l.diags, diags...)

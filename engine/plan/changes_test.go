@@ -159,11 +159,12 @@ func TestPlansNoticeChangesOfContent(t *testing.T) {
 		"input rewritten, content the same":   func(b *changeLab) { b.put("data/one.txt", "content of one.txt") },
 		"published file touched":              func(b *changeLab) { b.touch("page.txt") },
 		"number of CPUs":                      func(b *changeLab) { b.edit("site.hcl", "cpus = 4", "cpus = 3") },
-		"garbage collected":                   func(b *changeLab) { _, err := b.Store().Collect(0); b.must(err) },
+		"garbage collected":                   func(b *changeLab) { _, err := b.Store().Collect(0, nil); b.must(err) },
 		"collected": func(b *changeLab) { // nothing reads the bytes
-			_, err := b.Store().Collect(1)
+			_, err := b.Store().Collect(1, nil)
 			b.must(err)
 		},
+		"object removed": func(b *changeLab) { b.remove(b.glob("store/objects/*")) },
 	}
 	noticed := map[string]func(b *changeLab){
 		"setting changed":            func(b *changeLab) { b.edit("x.hcl", `"second"`, `"sec"`) },
@@ -191,7 +192,6 @@ func TestPlansNoticeChangesOfContent(t *testing.T) {
 		"without the variables' file":  func(b *changeLab) { b.src.VarFiles = nil },
 		"site file broken":             func(b *changeLab) { b.edit("site.hcl", "cpus", "cpu") },
 		"manifest removed":             func(b *changeLab) { b.remove(b.glob("store/results/*.json")) },
-		"object removed":               func(b *changeLab) { b.remove(b.glob("store/objects/*")) },
 		"store removed":                func(b *changeLab) { b.remove("store") },
 		"object edited": func(b *changeLab) {
 			object := b.glob("store/objects/*/out.txt")

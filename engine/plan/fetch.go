@@ -2,6 +2,7 @@ package plan
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -32,7 +33,7 @@ func (p *Plan) decideLevel(level []*lang.Node, planned map[*lang.Node]*Planned, 
 	for i, n := range level {
 		l := p.look(n, planned)
 		looked[i] = l
-		if l.ok && l.err != nil && (l.m == nil || l.m.Collected.IsZero()) && !slices.Contains(forced, n) {
+		if l.ok && l.err != nil && !errors.Is(l.err, artifact.ErrNotHere) && !slices.Contains(forced, n) {
 			open[l.key] = n.Outputs
 		}
 	}
@@ -66,18 +67,10 @@ func (d *Planned) lacks(port string) bool {
 	switch d.Verb {
 	case Fetch:
 		return true
-	case UpToDate, Collected:
-		return d.Manifest != nil && !d.Manifest.Has(port)
+	case UpToDate:
+		return slices.Contains(d.Absent, port)
 	}
-	return d.Collected()
-}
-
-// absence is the reason why bytes are not in the store.
-func (d *Planned) absence() string {
-	if m := d.Manifest; m != nil && len(m.Absent) > 0 {
-		return "its bytes are not in this store"
-	}
-	return "collected by gc"
+	return d.NotHere()
 }
 
 // fetchable reports whether the remote store has the result that this store knows without its bytes.
@@ -87,7 +80,7 @@ func (p *Plan) fetchable(d *Planned) bool {
 }
 
 // fetchPublished fetches the ports with files that the experiment publishes. Without a remote store the stage runs
-// again if only a part of its result is here; published copies of a collected result stay.
+// again if only a part of its result is here; published copies of a result without bytes stay.
 func (p *Plan) fetchPublished(d *Planned) {
 	if d.Verb != Fetch && d.Verb != UpToDate {
 		return
@@ -99,7 +92,8 @@ func (p *Plan) fetchPublished(d *Planned) {
 			d.fetch(d.Manifest, pub.Port)
 		default:
 			d.Verb = MustRun
-			d.Cause = Cause{Reason: ReasonCollected, Text: d.absence() + ", and the experiment publishes " + pub.Name}
+			d.Cause = Cause{Reason: ReasonNotHere, Text: fmt.Sprintf("%v, and the experiment publishes %s", artifact.ErrNotHere,
+				pub.Name)}
 			return
 		}
 	}

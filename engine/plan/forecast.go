@@ -132,7 +132,7 @@ func (p *Plan) newSimulation(takes func(*Planned) (time.Duration, bool)) *simula
 
 // open reports whether a run executes the node, or may execute it.
 func (d *Planned) open() bool {
-	return d.Verb != UpToDate && d.Verb != Fetch && !d.Collected()
+	return d.Verb != UpToDate && d.Verb != Fetch && !d.NotHere()
 }
 
 // Forecast simulates a run of the plan.

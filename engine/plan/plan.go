@@ -27,7 +27,6 @@ type Plan struct {
 	Store      *artifact.Store
 	Nodes      []*Planned // topological; with targets only those and their inputs
 	Options
-	collection string // Store.LastCollection when planning began
 }
 
 // Planned is a node with its verb.
@@ -37,7 +36,8 @@ type Planned struct {
 	Cause         Cause
 	Causes        []Cause            // every difference from the last committed result; Cause is the first
 	Key           string             // "" until all inputs are known
-	Manifest      *artifact.Manifest // of UpToDate, Collected and Fetch
+	Manifest      *artifact.Manifest // of UpToDate, NotHere and Fetch
+	Absent        []string           // of UpToDate: ports whose bytes are not in the store
 	Last          *artifact.Manifest // the last result committed for this address; nil if new
 	Force         bool               // --replace: runs even if the store has its key
 	DuplicateOf   *Planned           // the earlier node with the same key, which runs
@@ -56,11 +56,11 @@ type Planned struct {
 type Verb string
 
 const (
-	UpToDate  Verb = "up to date"
-	MustRun   Verb = "run"
-	MayRun    Verb = "run unless unchanged" // an input will be rebuilt
-	Collected Verb = "collected"            // the bytes are collected, and no node that runs reads them
-	Fetch     Verb = "fetch"                // the remote store has the result
+	UpToDate Verb = "up to date"
+	MustRun  Verb = "run"
+	MayRun   Verb = "run unless unchanged" // an input will be rebuilt
+	NotHere  Verb = "not here"             // the bytes are not in the store, and no node that runs reads them
+	Fetch    Verb = "fetch"                // the remote store has the result
 )
 
 // Cause is the reason for a Verb.
@@ -82,7 +82,7 @@ const (
 	ReasonVersion   Reason = "version"   // the kind's version differs
 	ReasonSeed      Reason = "seed"      // the seed of a stochastic stage differs
 	ReasonMissing   Reason = "missing"   // recorded, but damaged or deleted
-	ReasonCollected Reason = "collected" // gc removed the bytes and a node that runs reads them
+	ReasonNotHere   Reason = "not here"  // the bytes are not in the store, and a node that runs reads them
 	ReasonRequested Reason = "requested" // --replace
 	ReasonDuplicate Reason = "twin"      // another node of the plan has the same key and runs first
 )
@@ -116,7 +116,7 @@ func New(x *lang.Experiment, store *artifact.Store, o Options) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plan{Experiment: x, Store: store, Options: o, collection: store.LastCollection()}
+	p := &Plan{Experiment: x, Store: store, Options: o}
 	nodes := x.Nodes
 	if wanted != nil {
 		nodes = slices.DeleteFunc(slices.Clone(nodes), func(n *lang.Node) bool { return !wanted[n] })
@@ -131,7 +131,7 @@ func New(x *lang.Experiment, store *artifact.Store, o Options) (*Plan, error) {
 		p.Nodes = append(p.Nodes, planned[n])
 	}
 	p.findDuplicates()
-	p.rebuildCollected(planned)
+	p.rebuildAbsent(planned)
 	p.estimate()
 	return p, nil
 }
@@ -203,15 +203,15 @@ func (p *Plan) decide(
 	d := &Planned{Node: n, Force: force, length: max(1, lengthOf(n, l.parts))}
 	d.Key = l.key
 	damage, damaged := errors.AsType[artifact.Problem](l.err)
-	switch collected := errors.Is(l.err, artifact.ErrCollected); {
+	switch notHere := errors.Is(l.err, artifact.ErrNotHere); {
 	case elsewhere != nil && !force:
 		d.fetch(elsewhere)
 		return d, nil
-	case collected && !force:
-		d.Verb, d.Manifest, d.Last = Collected, l.m, l.m
+	case notHere && !force:
+		d.Verb, d.Manifest, d.Last = NotHere, l.m, l.m
 		return d, nil
 	case l.m != nil && l.err == nil && !force:
-		d.Verb, d.Manifest, d.Last = UpToDate, l.m, l.m
+		d.Verb, d.Manifest, d.Last, d.Absent = UpToDate, l.m, l.m, p.Store.Absent(l.m)
 		return d, nil
 	case damaged:
 		text := fmt.Sprintf("its file %s is %s", filepath.Base(damage.Path), damage.What)
@@ -255,14 +255,14 @@ func (p *Plan) keptIfUnchanged(n *lang.Node, planned map[*lang.Node]*Planned) bo
 	return err == nil
 }
 
-// Collected reports whether gc removed the bytes and no node is certain to need them.
-func (d *Planned) Collected() bool {
-	return d.Verb == Collected || d.Verb == MayRun && d.Cause.Reason == ReasonCollected
+// NotHere reports whether the bytes are not in the store and no node is certain to need them.
+func (d *Planned) NotHere() bool {
+	return d.Verb == NotHere || d.Verb == MayRun && d.Cause.Reason == ReasonNotHere
 }
 
-// rebuildCollected schedules the results whose bytes are gone but needed, because a node that runs reads them or the
+// rebuildAbsent schedules the results whose bytes are not here but needed, because a node that runs reads them or the
 // experiment publishes them: they are fetched from the remote store, or else their stages run again.
-func (p *Plan) rebuildCollected(planned map[*lang.Node]*Planned) {
+func (p *Plan) rebuildAbsent(planned map[*lang.Node]*Planned) {
 	for _, d := range slices.Backward(p.Nodes) {
 		p.fetchPublished(d)
 		if d.Verb != MustRun && d.Verb != MayRun {
@@ -275,13 +275,14 @@ func (p *Plan) rebuildCollected(planned map[*lang.Node]*Planned) {
 				if d.Verb == MustRun && up.lacks(in.Ref.Port) {
 					up.fetch(up.Manifest, in.Ref.Port)
 				}
-			case (up.Collected() || up.lacks(in.Ref.Port)) && up.Verb != d.Verb:
+			case (up.NotHere() || up.lacks(in.Ref.Port)) && up.Verb != d.Verb:
 				reads := "reads"
 				if d.Verb == MayRun {
 					reads = "may read"
 				}
 				up.Verb = d.Verb
-				up.Cause = Cause{Reason: ReasonCollected, Text: fmt.Sprintf("%s, and %s %s it", up.absence(), d.Address, reads)}
+				text := fmt.Sprintf("%v, and %s %s it", artifact.ErrNotHere, d.Address, reads)
+				up.Cause = Cause{Reason: ReasonNotHere, Text: text}
 			}
 		}
 	}
@@ -306,7 +307,7 @@ func (p *Plan) findDuplicates() {
 // waitCause returns the first input that will be rebuilt, as the cause of a node that may run.
 func waitCause(n *lang.Node, planned map[*lang.Node]*Planned) Cause {
 	for _, in := range n.Inputs {
-		if v := planned[in.From].Verb; v != UpToDate && v != Collected && v != Fetch {
+		if v := planned[in.From].Verb; v != UpToDate && v != NotHere && v != Fetch {
 			return Cause{Reason: ReasonInput, Text: fmt.Sprintf("input %s may change (%s)", in.Setting,
 				in.From.Address), Range: in.Range}
 		}
@@ -441,7 +442,7 @@ func (c Cause) MarshalJSON() ([]byte, error) {
 
 // Changes reports whether a run would do anything.
 func (p *Plan) Changes() bool {
-	return slices.ContainsFunc(p.Nodes, func(d *Planned) bool { return d.Verb != UpToDate && d.Verb != Collected })
+	return slices.ContainsFunc(p.Nodes, func(d *Planned) bool { return d.Verb != UpToDate && d.Verb != NotHere })
 }
 
 // Before lists the nodes that come before this one.
@@ -471,27 +472,16 @@ func (p *Plan) Clone() *Plan {
 	return &c
 }
 
-// PinFound pins the results that the plan has found in the store. If gc has removed something since, it
-// returns a new plan.
-func (p *Plan) PinFound(session *artifact.Session) (*Plan, error) {
-	for {
-		var keys []string
-		for _, n := range p.Nodes {
-			if n.Verb == UpToDate {
-				keys = append(keys, n.Key)
-			}
-		}
-		if err := session.Pin(keys...); err != nil {
-			return nil, err
-		}
-		if p.collection == p.Store.LastCollection() {
-			return p, nil
-		}
-		var err error
-		if p, err = New(p.Experiment, p.Store, p.Options); err != nil {
-			return nil, err
-		}
+// Current returns the plan, or a new one if gc has removed results since that the plan has found. Its caller keeps gc
+// from removing more (Store.Use) until their keys are pinned.
+func (p *Plan) Current() (*Plan, error) {
+	removed := func(d *Planned) bool {
+		return d.Verb == UpToDate && !slices.Equal(d.Absent, p.Store.Absent(d.Manifest))
 	}
+	if !slices.ContainsFunc(p.Nodes, removed) {
+		return p, nil
+	}
+	return New(p.Experiment, p.Store, p.Options)
 }
 
 // Counts returns the numbers of the plan's nodes by verb.

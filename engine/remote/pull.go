@@ -167,34 +167,32 @@ func (r *Remote) read(ctx context.Context, key string) (m *artifact.Manifest, er
 }
 
 // Fetch commits a result of the remote store to the local one with the bytes of ports, beside those that are there; see
-// Store.Import. The lock of the key is held until the caller has flushed the result. ErrBusy means that another process
-// has the lock. A missing or damaged object is an error and reported.
-func (r *Remote) Fetch(ctx context.Context, key string, ports []string) (
-	c *artifact.Committed, lock *artifact.Lock, err error) {
+// Store.Import. ErrBusy means that another process has the lock of the key. A missing or damaged object is an error and
+// reported.
+func (r *Remote) Fetch(ctx context.Context, key string, ports []string) (*artifact.Manifest, error) {
 	m := r.Find(ctx, []string{key})[key]
 	if m == nil || slices.ContainsFunc(ports, func(port string) bool { _, has := m.Outputs[port]; return !has }) {
-		return nil, nil, artifact.ErrNotFound
+		return nil, artifact.ErrNotFound
 	}
-	if lock, err = r.store.TryLock(key); err != nil || lock == nil {
-		return nil, nil, errors.Join(err, ErrBusy)
+	lock, err := r.store.TryLock(key)
+	if err != nil || lock == nil {
+		return nil, errors.Join(err, ErrBusy)
 	}
-	c, err = r.store.Import(*m, ports, func(o artifact.Output, dir string) error {
+	fetched, err := r.store.Import(*m, ports, func(o artifact.Output, dir string) error {
 		return each(o.Files, func(f artifact.FileInfo) error {
 			return r.getFile(ctx, objectPrefix(o)+f.Name, f, filepath.Join(dir, filepath.FromSlash(f.Name)))
 		})
 	})
-	if err == nil {
-		return c, lock, nil
-	}
+	err = errors.Join(err, lock.Unlock())
 	if errors.Is(err, errDamaged) {
 		r.mu.Lock()
 		r.damaged[key] = true
 		r.mu.Unlock()
 	}
-	if ctx.Err() == nil && !isReported(err) {
+	if err != nil && ctx.Err() == nil && !isReported(err) {
 		r.problem(m.Address, "not fetched: %v", err)
 	}
-	return nil, nil, errors.Join(err, lock.Unlock())
+	return fetched, err
 }
 
 // getFile writes the file of a blob; again from its start when the network cuts it.
@@ -270,26 +268,23 @@ func (r *Remote) Complete(ctx context.Context, ports map[string][]string) error 
 	var keys []string
 	for key, of := range ports {
 		m, err := r.store.Lookup(key)
-		if err != nil || slices.ContainsFunc(of, func(port string) bool { return !m.Has(port) }) {
+		if err != nil || slices.ContainsFunc(of, func(port string) bool { return !r.store.Has(m, port) }) {
 			keys = append(keys, key)
 		}
 	}
-	flusher := r.store.Flusher()
-	var errs []error
-	for key, m := range r.Find(ctx, keys) {
-		result, lock, err := r.Fetch(ctx, key, ports[key])
+	found := r.Find(ctx, keys)
+	return each(slices.Sorted(maps.Keys(found)), func(key string) error {
+		_, err := r.Fetch(ctx, key, ports[key])
 		for until := time.Now().Add(busyWait); errors.Is(err, ErrBusy) && time.Now().Before(until) && ctx.Err() == nil; {
 			time.Sleep(20 * time.Millisecond)
-			result, lock, err = r.Fetch(ctx, key, ports[key])
+			_, err = r.Fetch(ctx, key, ports[key])
 		}
-		if err == nil {
-			flusher.Add(result, lock)
-		} else if errors.Is(err, ErrBusy) {
-			errs = append(errs, fmt.Errorf("%s: %w", m.Address, err))
+		if errors.Is(err, ErrBusy) {
+			return fmt.Errorf("%s: %w", found[key].Address, err)
 		}
-	}
-	return errors.Join(append(errs, flusher.Close())...)
+		return nil // of others a report was made
+	})
 }
 
-// busyWait is longer than the flush of a result that a run has just fetched.
+// busyWait is longer than the commit of a result that a run has just fetched.
 const busyWait = 5 * time.Second

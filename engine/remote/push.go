@@ -51,9 +51,6 @@ func (r *Remote) PushResult(ctx context.Context, m *artifact.Manifest) error {
 }
 
 func (r *Remote) push(ctx context.Context, m *artifact.Manifest) error {
-	if len(m.Absent) > 0 || !m.Collected.IsZero() {
-		return errors.New("not all of its bytes are here")
-	}
 	record, err := artifact.EncodeManifest(*m)
 	if err != nil {
 		return err
@@ -75,6 +72,9 @@ func (r *Remote) push(ctx context.Context, m *artifact.Manifest) error {
 		write = r.bucket.Put
 	case !errors.Is(err, errMissing):
 		return err
+	}
+	if absent := r.store.Absent(m); len(absent) > 0 {
+		return fmt.Errorf("its ports %v are not here", absent)
 	}
 	for _, output := range m.Outputs {
 		for _, o := range output.Objects() {

@@ -31,6 +31,7 @@ import (
 //	files/          a copy of the experiment's files
 //	source.json     Source for Load, with the values of all variables and the digests of all data
 //	plan.json       Record
+//	pins            keys of results that gc leaves alone while the run, or a stage that it has started, lives: see Pins
 //	nodes/NAME.json Assignment of a stage, rewritten at each start
 //	nodes/NAME.events.jsonl events of the stage's process, truncated at each start
 //	logs/NAME.log   output of a stage
@@ -53,8 +54,8 @@ type Record struct {
 
 // Verbs of a node with a result. Package plan defines the type and all verbs.
 const (
-	VerbUpToDate  = "up to date"
-	VerbCollected = "collected"
+	VerbUpToDate = "up to date"
+	VerbNotHere  = "not here"
 )
 
 // NodeRecord is a node of a Record.
@@ -126,7 +127,8 @@ func FileName(address string) string {
 	return name
 }
 
-// Create creates and locks the folder of a new run of an experiment. It appears complete, by one rename.
+// Create creates and locks the folder of a new run of an experiment, with the keys of its plan as pins. It appears
+// complete, by one rename.
 // files are the copies of the experiment's files by their paths in the folder; the paths of the source are in the
 // folder, too. Create sets the id, time and process of the record.
 func Create(
@@ -164,7 +166,15 @@ func Create(
 	if lock, err = disk.OpenFile(temporary.Path("lock"), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
 		return f, nil, err
 	}
+	if err := store.Owned(lock); err != nil {
+		return f, lock, errors.Join(err, os.RemoveAll(string(temporary)))
+	}
+	var keys []string
+	for _, n := range record.Nodes {
+		keys = append(keys, n.Key)
+	}
 	errs := []error{disk.Flock(lock, unix.LOCK_EX|unix.LOCK_NB),
+		disk.WriteFile(temporary.Path("pins"), []byte(artifact.PinsText(keys)), 0o600),
 		WriteJSON(temporary.Path("source.json"), source), WriteJSON(temporary.Path("plan.json"), record)}
 	for name, text := range files {
 		path := temporary.Path(name)

@@ -98,7 +98,7 @@ func initialStatus(f Folder) (*Status, error) {
 	s := &Status{Record: record, Folder: f, Live: f.Live(), Last: record.Started}
 	for _, n := range record.Nodes {
 		status := NodeStatus{Address: n.Address, State: EventPlanned}
-		if n.Verb == VerbUpToDate || n.Verb == VerbCollected {
+		if n.Verb == VerbUpToDate || n.Verb == VerbNotHere {
 			status.State, status.Key = "", n.Key
 		}
 		s.Nodes = append(s.Nodes, status)

@@ -18,13 +18,12 @@ import (
 
 // record describes an attempt. It is the file jobs/KEY/N of the store, created once.
 type record struct {
-	Name    string // of the job
-	Run     runs.Folder
+	Name    string      // of the job
+	Run     runs.Folder // whose pins the job needs
 	Address string
 	Key     string
 	Store   string
-	Pins    []string // keys of results that the job needs
-	Binary  string   // that runs the stage
+	Binary  string // that runs the stage
 	Args    []string
 	GPUs    int
 	Timeout time.Duration     // 0: none

@@ -164,9 +164,6 @@ func (s *stage) submit(ctx context.Context, n int) (*job, error) {
 	r := record{Run: s.Folder, Address: s.Work.Address, Key: s.Key, Store: s.store.Dir(), Args: s.Args(),
 		GPUs: s.Node.Resources.GPUs, Timeout: s.Node.Timeout, Secrets: s.Secrets, Requeue: s.Requeue,
 		Beat: max(s.Lost/8, time.Second/4), Lost: s.Lost, Visible: s.Visible}
-	for _, key := range s.Inputs {
-		r.Pins = append(r.Pins, key)
-	}
 	_, err = s.store.Lookup(s.Key)
 	r.Had = err == nil
 	if r.Binary, err = s.copied(binary); err != nil {

@@ -118,7 +118,7 @@ func (l *Page) Observe(e runs.Event) {
 	switch e.Kind {
 	case runs.EventPlanned:
 		for verb, n := range e.Counts {
-			if verb != string(plan.UpToDate) && verb != string(plan.Collected) {
+			if verb != string(plan.UpToDate) && verb != string(plan.NotHere) {
 				l.state.Planned += n
 			}
 		}

@@ -84,7 +84,7 @@ func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
 		if !ok {
 			return nil
 		}
-		sampler, ok := in.From.Stage.(interface{ EpisodesPerTask() int })
+		sampler, ok := in.From.Stage.(lang.EpisodeSampler)
 		if !ok {
 			return nil
 		}

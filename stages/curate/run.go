@@ -16,8 +16,8 @@ import (
 	"rcgrpo/bfcl"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
-	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/environment"
+	"rcgrpo/stages/internal/sampling"
 	"rcgrpo/stages/rl"
 )
 
@@ -62,7 +62,7 @@ type curation struct {
 }
 
 func (c *curation) read() (err error) {
-	if c.tasks, err = checkpoint.ReadTasks(c.job, c.Tasks); err != nil {
+	if c.tasks, err = sampling.ReadTasks(c.job, c.Tasks); err != nil {
 		return err
 	}
 	for _, task := range c.tasks {

@@ -81,14 +81,14 @@ func (s *settings) Check() (diags hcl.Diagnostics) {
 
 // WithoutEffect returns the settings that the requests of this model do not contain.
 func (s *settings) WithoutEffect() map[string]string {
-	e, given := blocks.Effects{}, s.endpoint()
+	e, given := blocks.Effects{}, s.Endpoint()
 	e.Add(!given.SendsTemperature(), "requests to this model contain no temperature", "temperature")
 	e.Add(!given.SendsThinking(), "this model has no setting for it", "thinking")
 	return e
 }
 
-// endpoint returns the content of the artifact. Extra is checked to be an object.
-func (s *settings) endpoint() *provider.Settings {
+// Endpoint returns the content of the artifact. Extra is checked to be an object.
+func (s *settings) Endpoint() *provider.Settings {
 	key, base := provider.Defaults(s.API)
 	e := &provider.Settings{API: s.API, Model: s.Model, Mode: s.Mode, Key: cmp.Or(s.Key, key),
 		BaseURL: cmp.Or(s.BaseURL, base), Temperature: s.Temperature, MaxTokens: s.MaxTokens, Thinking: s.Thinking}
@@ -100,7 +100,7 @@ func (s *settings) endpoint() *provider.Settings {
 
 // Reach implements lang.Reacher. The stages that read the endpoint make the calls.
 func (s *settings) Reach() lang.Reach {
-	e := s.endpoint()
+	e := s.Endpoint()
 	return lang.Reach{Addresses: []string{e.BaseURL}, Secrets: []string{e.Key}}
 }
 
@@ -110,7 +110,7 @@ func Endpoint(s lang.Stage) (*provider.Settings, bool) {
 	if !ok {
 		return nil, false
 	}
-	return own.endpoint(), true
+	return own.Endpoint(), true
 }
 
 // Run writes the description of the model.
@@ -119,7 +119,7 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 	if err != nil {
 		return err
 	}
-	text, err := json.MarshalIndent(s.endpoint(), "", "\t")
+	text, err := json.MarshalIndent(s.Endpoint(), "", "\t")
 	if err != nil {
 		return err
 	}

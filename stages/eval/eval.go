@@ -17,6 +17,7 @@ import (
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/provider"
+	"rcgrpo/stages/internal/sampling"
 	"rcgrpo/stages/rl"
 	"rcgrpo/stages/rl/blocks"
 )
@@ -123,7 +124,7 @@ func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
 		if !ok {
 			return nil
 		}
-		chooser, chooses := in.From.Stage.(interface{ ChoosesOn() []artifact.Ref })
+		chooser, chooses := in.From.Stage.(lang.Selector)
 		if chooses && in.Ref.Port == "best" {
 			for _, task := range chooser.ChoosesOn() {
 				chosen, ok := in.From.Input(task)
@@ -177,7 +178,7 @@ func (s *settings) Check() (diags hcl.Diagnostics) {
 // calls reports whether the policy is an endpoint.
 func (s *settings) calls() bool { return s.Policy.Type == provider.ArtifactType }
 
-// EpisodesPerTask returns the number of episodes per task.
+// EpisodesPerTask implements lang.EpisodeSampler.
 func (s *settings) EpisodesPerTask() int { return s.Samples }
 
 // greedy reports whether pages compare the scores with those of greedy decoding. An API model is evaluated so with one
@@ -214,7 +215,7 @@ func (s *settings) evaluate(job *engine.Job, sample func([]*bfcl.Task) ([]*rl.Tr
 	var tasks []*bfcl.Task
 	var sets []string // of each episode
 	for _, ref := range s.Tasks {
-		set, err := checkpoint.ReadTasks(job, ref)
+		set, err := sampling.ReadTasks(job, ref)
 		if err != nil {
 			return err
 		}

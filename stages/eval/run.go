@@ -7,14 +7,14 @@ import (
 
 	"rcgrpo/bfcl"
 	"rcgrpo/engine"
-	"rcgrpo/stages/internal/checkpoint"
+	"rcgrpo/stages/internal/sampling"
 	"rcgrpo/stages/rl"
 )
 
 // Run samples every task and writes scores and trajectories.
 func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	return s.evaluate(job, func(tasks []*bfcl.Task) ([]*rl.Trajectory, error) {
-		return checkpoint.Sampling{Token: s.Token, Official: s.Layout == "bfcl", Samples: s.Samples,
+		return sampling.Episodes{Token: s.Token, Official: s.Layout == "bfcl", Samples: s.Samples,
 			Temperature: s.Temperature, TopP: s.TopP, Limits: s.Limits, Arithmetic: s.Arithmetic}.Run(ctx, job, s, tasks)
 	})
 }

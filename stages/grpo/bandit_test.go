@@ -29,7 +29,7 @@ func bandit(t *testing.T, change func(s *settings)) *training {
 	s := defaults(4)
 	s.Group, s.LR, s.Updates = banditGroup, 1e-2, 40
 	change(&s)
-	m := must.Get(lm.New(lm.Config{Family: "qwen2", Vocab: banditArms, Hidden: 16, Layers: 1, Heads: 2, KVHeads: 1,
+	m := must.Get(lm.New(lm.Config{Decoder: "qwen2", Vocab: banditArms, Hidden: 16, Layers: 1, Heads: 2, KVHeads: 1,
 		HeadDim: 8, MLP: 16, RopeBase: 1000,
 		NormEps: 1e-6, MaxPosition: 8}, rand.New(rand.NewPCG(1, 5))))(t)
 	t.Cleanup(func() { m.Close() })
@@ -45,7 +45,7 @@ func chances(t *testing.T, m *lm.Model, token string) (p [banditArms]float64) {
 	t.Helper()
 	var all []lm.Sequence
 	for arm := range int32(banditArms) {
-		all = append(all, lm.Sequence{IDs: []int32{banditPrompts[token], arm}, Learn: []bool{false, true}})
+		all = append(all, lm.Sequence{IDs: []int32{banditPrompts[token], arm}, Mask: []bool{false, true}})
 	}
 	stats := must.Get(m.Stats(t.Context(), all, nil, 1))(t)
 	for arm, logp := range stats.Logp {
@@ -61,10 +61,10 @@ func success(t *testing.T, token string, allocation func(update int, key string)
 	t.Helper()
 	r := bandit(t, change)
 	before = chances(t, r.run.Policy.Model, token)[banditWin]
-	for u := 1; u <= r.Updates; u++ {
+	for u := 1; u <= r.settings.Updates; u++ {
 		var trajectories []*rl.Trajectory
 		p := map[string][banditArms]float64{}
-		for group := range r.Batch {
+		for group := range r.settings.Batch {
 			for member, given := range allocation(u, string(rune('a'+group))) {
 				if _, known := p[given]; !known {
 					p[given] = chances(t, r.run.Policy.Model, given)
@@ -84,7 +84,7 @@ func success(t *testing.T, token string, allocation func(update int, key string)
 				trajectories = append(trajectories, e)
 			}
 		}
-		must.OK(t, r.learn(t.Context(), u, newBatch(trajectories, r.Group), map[string]float64{}))
+		must.OK(t, r.learn(t.Context(), u, newBatch(trajectories, r.settings.Group), map[string]float64{}))
 	}
 	return before, chances(t, r.run.Policy.Model, token)[banditWin]
 }

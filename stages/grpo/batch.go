@@ -10,7 +10,7 @@ import (
 )
 
 // updateBatch is the input of one update or of one optimizer step: trajectories of whole groups. A trajectory is one
-// row, and each segment of an agent a further one with the same advantage. The flat lists contain N action tokens,
+// row, and each segment of an agent a further one with the same advantage. The flat lists contain N tokens of the mask,
 // ordered by row.
 type updateBatch struct {
 	objective.Batch // of the rows [R], without Logp; LogpOld is nil in the only step of an update
@@ -19,9 +19,9 @@ type updateBatch struct {
 	size         int              // of a group
 	rows         []*rl.Trajectory // [R] sequences of tokens
 	owner        []int            // [R] index of the row's trajectory
-	first        []int            // [R] index of its first action token in the flat lists
+	first        []int            // [R] index of its first token of the mask in the flat lists
 	sequences    []lm.Sequence    // [R]
-	penalty      []float64        // [B] subtracted from the rewards; nil for none
+	klPenalty    []float64        // [B] subtracted from the rewards (kl.place = "reward"); nil for none
 	totals       objective.Totals
 	before       lm.TokenStats // before the first step, if the update needs them
 }
@@ -34,7 +34,7 @@ func newBatch(trajectories []*rl.Trajectory, size int) *updateBatch {
 	b.Batch = objective.Batch{Length: sampled.Length, Turn: sampled.Turn, LogpSampled: sampled.Logp}
 	first := 0
 	for i, t := range b.rows {
-		b.sequences = append(b.sequences, lm.Sequence{IDs: t.IDs, Learn: t.Mask})
+		b.sequences = append(b.sequences, lm.Sequence{IDs: t.IDs, Mask: t.Mask})
 		b.first = append(b.first, first)
 		first += b.Length[i]
 	}
@@ -88,15 +88,16 @@ func (b *updateBatch) of(groups []int) *updateBatch {
 	return part
 }
 
-// advantage computes the advantages from the rewards minus a penalty of each row [R], nil for none.
-func (b *updateBatch) advantage(o *objective.Objective, penalty []float64) {
-	if b.penalty = nil; penalty != nil {
-		b.penalty = make([]float64, len(b.trajectories))
+// advantage computes the advantages, given the KL penalty of each row [R], nil for none.
+func (b *updateBatch) advantage(o *objective.Objective, klPenalty []float64) {
+	b.klPenalty = nil
+	if klPenalty != nil {
+		b.klPenalty = make([]float64, len(b.trajectories))
 	}
-	for i, p := range penalty {
-		b.penalty[b.owner[i]] += p
+	for i, p := range klPenalty {
+		b.klPenalty[b.owner[i]] += p
 	}
-	advantages, skip := o.Advantages(b.trajectories, b.size, b.penalty)
+	advantages, skip := o.Advantages(b.trajectories, b.size, b.klPenalty)
 	b.Advantage, b.Skip = objective.OfRows(advantages, b.owner), objective.OfRows(skip, b.owner)
 	b.totals = o.Totals(&b.Batch)
 }
@@ -107,7 +108,7 @@ func (b *updateBatch) evaluate(o *objective.Objective, first, n int, s lm.TokenS
 	from := b.first[first]
 	to := from + len(s.Logp)
 	if last := first + n - 1; to != b.first[last]+b.Length[last] {
-		return nil, fmt.Errorf("rows %d to %d: the model has %d action tokens, want %d",
+		return nil, fmt.Errorf("rows %d to %d: the model has %d tokens of the mask, want %d",
 			first, last, len(s.Logp), b.first[last]+b.Length[last]-from)
 	}
 	part := objective.Batch{Length: b.Length[first : first+n], Advantage: b.Advantage[first : first+n],

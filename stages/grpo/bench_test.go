@@ -84,9 +84,9 @@ func (a asking) Verdict(context.Context) (bfcl.Verdict, error)         { return 
 // BenchmarkUpdate times one update of GRPO like the script for TRL: sampling, logprobs of policy and reference,
 // loss with KL, gradient, AdamW. It uses one thread, the script two. Metrics show the time by part.
 func BenchmarkUpdate(b *testing.B) {
-	drills := lm.Config{Family: "qwen2", Vocab: 1408, Hidden: 128, Layers: 2, Heads: 4, KVHeads: 2,
+	drills := lm.Config{Decoder: "qwen2", Vocab: 1408, Hidden: 128, Layers: 2, Heads: 4, KVHeads: 2,
 		HeadDim: 32, MLP: 384, RopeBase: 1000, NormEps: 1e-6, TiedEmbeddings: true, MaxPosition: 512}
-	four := lm.Config{Family: "qwen2", Vocab: 2048, Hidden: 256, Layers: 4, Heads: 4, KVHeads: 2, HeadDim: 64,
+	four := lm.Config{Decoder: "qwen2", Vocab: 2048, Hidden: 256, Layers: 4, Heads: 4, KVHeads: 2, HeadDim: 64,
 		MLP: 704, RopeBase: 10000, NormEps: 1e-6, MaxPosition: 512}
 	for _, size := range []struct {
 		name string
@@ -142,7 +142,7 @@ func benchmarkUpdate(b *testing.B, cfg lm.Config) {
 		}
 		batch := newBatch(trajectories, benchGroup)
 		mark := cpu()
-		must.OK(b, s.prepare(b.Context(), trainer, reference, batch))
+		must.OK(b, s.completeBatch(b.Context(), trainer, reference, batch))
 		_, _, err = s.accumulate(b.Context(), trainer, reference, batch)
 		must.OK(b, err)
 		p.learn += cpu() - mark

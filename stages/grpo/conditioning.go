@@ -33,9 +33,9 @@ func (c *conditioning) restrict(b *updateBatch) {
 	}
 }
 
-// sample samples each task a number of times under each token and counts the successes for a forecast. The
+// successes samples each task a number of times under each token and counts the successes for a forecast. The
 // episodes belong to update 0.
-func (c *conditioning) sample(ctx context.Context, tasks []*bfcl.Task, samples int,
+func (c *conditioning) successes(ctx context.Context, tasks []*bfcl.Task, samples int,
 	collect func(context.Context, []rl.Rollout) ([]*rl.Trajectory, error)) ([]objective.TaskSample, error) {
 	tokens := []string{c.high}
 	if c.p < 1 {

@@ -22,7 +22,7 @@ import (
 
 func tiny(t *testing.T, seed uint64) *lm.Model {
 	t.Helper()
-	m := must.Get(lm.New(lm.Config{Family: "qwen2", Vocab: 24, Hidden: 16, Layers: 2, Heads: 2, KVHeads: 1, HeadDim: 8,
+	m := must.Get(lm.New(lm.Config{Decoder: "qwen2", Vocab: 24, Hidden: 16, Layers: 2, Heads: 2, KVHeads: 1, HeadDim: 8,
 		MLP: 24, RopeBase: 1000,
 		NormEps: 1e-6, TiedEmbeddings: true, MaxPosition: 64}, rand.New(rand.NewPCG(seed, 5))))(t)
 	t.Cleanup(func() { m.Close() })
@@ -131,7 +131,7 @@ func TestGradientOfTheObjectiveThroughTheModel(t *testing.T) {
 			defer trainer.Close()
 			s := &settings{Objective: tc.o, Temperature: tc.temperature}
 			b := newBatch(conversations(), 3)
-			must.OK(t, s.prepare(ctx, trainer, reference, b))
+			must.OK(t, s.completeBatch(ctx, trainer, reference, b))
 			outcome, old, err := s.accumulate(ctx, trainer, reference, b)
 			must.OK(t, err)
 			if tc.o.KL.Place == "loss" && math.Abs(outcome.KL) < 0.01 {

@@ -35,9 +35,9 @@ func (s *groupSource) next(n int) []*bfcl.Task {
 // rewards fill it.
 const rounds = 4
 
-// sample samples the groups of an update, the members of each group adjacent, and returns the number of sampled
+// rollout samples the groups of an update, the members of each group adjacent, and returns the number of sampled
 // groups. Too many failures of the environment are an error.
-func (s *groupSource) sample(ctx context.Context, u int) (trajectories []*rl.Trajectory, sampled int, err error) {
+func (s *groupSource) rollout(ctx context.Context, u int) (trajectories []*rl.Trajectory, sampled int, err error) {
 	var kept, equal, all []*rl.Trajectory
 	before := map[string]int{} // groups of each task in this update
 	full := s.batch * s.group

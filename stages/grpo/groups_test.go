@@ -71,7 +71,7 @@ func TestEveryPassHasEveryTaskOnce(t *testing.T) {
 	s := scripted(10, solvedBy(0))
 	var seen []string
 	for u := 1; u <= 5; u++ { // 20 tasks: two passes
-		got, sampled, err := s.sample(t.Context(), u)
+		got, sampled, err := s.rollout(t.Context(), u)
 		must.OK(t, err)
 		if len(got) != 8 || sampled != 4 {
 			t.Fatalf("update %d: %d trajectories of %d groups, want 8 of 4", u, len(got), sampled)
@@ -103,18 +103,18 @@ func TestForecastCountsSuccessesByTaskAndToken(t *testing.T) {
 		return out, nil
 	}
 	drawn := &conditioning{p: 0.5, high: rl.TokenHigh, low: rl.TokenLow}
-	got, err := drawn.sample(t.Context(), tasks, 3, collect)
+	got, err := drawn.successes(t.Context(), tasks, 3, collect)
 	if want := []objective.TaskSample{{High: 3, HighRight: 2, Low: 3, LowRight: 1},
 		{High: 3, Low: 3, LowRight: 1}}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("with tokens: got %+v, %v, want %+v", got, err, want)
 	}
 	plain := &conditioning{p: 1}
-	got, err = plain.sample(t.Context(), tasks, 3, collect)
+	got, err = plain.successes(t.Context(), tasks, 3, collect)
 	if want := []objective.TaskSample{{High: 3, HighRight: 2}, {High: 3}}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("without: got %+v, %v, want %+v", got, err, want)
 	}
 	failed := errors.New("no policy")
-	if _, err := plain.sample(t.Context(), tasks, 3, func(context.Context, []rl.Rollout) ([]*rl.Trajectory,
+	if _, err := plain.successes(t.Context(), tasks, 3, func(context.Context, []rl.Rollout) ([]*rl.Trajectory,
 		error) {
 		return nil, failed
 	}); !errors.Is(err, failed) {
@@ -143,7 +143,7 @@ func TestRepeatedTaskHasItsOwnRandomNumbers(t *testing.T) {
 		return []string{"", ""}
 	}
 	for u := 1; u <= 2; u++ {
-		got, _, err := s.sample(t.Context(), u)
+		got, _, err := s.rollout(t.Context(), u)
 		must.OK(t, err)
 		drawn := map[string]bool{}
 		for _, tr := range got {
@@ -172,7 +172,7 @@ func TestResampleReplacesGroupsOfEqualRewards(t *testing.T) {
 	s.resample = true
 	mixed := 0
 	for u := 1; u <= 4; u++ {
-		got, sampled, err := s.sample(t.Context(), u)
+		got, sampled, err := s.rollout(t.Context(), u)
 		must.OK(t, err)
 		if len(got) != 8 {
 			t.Fatalf("update %d: %d trajectories, want 8", u, len(got))
@@ -199,7 +199,7 @@ func TestResampleReplacesGroupsOfEqualRewards(t *testing.T) {
 func TestResampleStopsAfterItsRounds(t *testing.T) {
 	s := scripted(20, solvedBy())
 	s.resample = true
-	got, sampled, err := s.sample(t.Context(), 1)
+	got, sampled, err := s.rollout(t.Context(), 1)
 	must.OK(t, err)
 	if len(got) != 8 || sampled != 4*rounds {
 		t.Errorf("%d trajectories of %d groups, want 8 of %d", len(got), sampled, 4*rounds)
@@ -209,7 +209,7 @@ func TestResampleStopsAfterItsRounds(t *testing.T) {
 func TestErrorOfTheCollectorStopsTheUpdate(t *testing.T) {
 	s := scripted(4, solvedBy())
 	s.collect = func(context.Context, []rl.Rollout) ([]*rl.Trajectory, error) { return nil, errors.New("no memory") }
-	_, _, err := s.sample(t.Context(), 1)
+	_, _, err := s.rollout(t.Context(), 1)
 	must.Match(t, err, "no memory")
 }
 
@@ -227,7 +227,7 @@ func TestTooManyFailuresOfTheEnvironmentStopAnUpdate(t *testing.T) {
 			return float64(n % 2)
 		})
 		s.batch = 20
-		_, _, err := s.sample(t.Context(), 1)
+		_, _, err := s.rollout(t.Context(), 1)
 		must.Match(t, err, tc.want, name)
 	}
 }
@@ -249,7 +249,7 @@ func TestMissingRewardsDoNotEnterTheLoss(t *testing.T) {
 	}
 }
 
-// episode is a trajectory of n action tokens in one reply, after two given ones.
+// episode is a trajectory of n tokens of the mask in one reply, after two given ones.
 func episode(reward rl.Reward, n int) *rl.Trajectory {
 	t := &rl.Trajectory{Reward: reward, IDs: []int32{1, 2}, Mask: []bool{false, false}, Logp: []float32{0, 0},
 		Messages: []rl.Message{{Role: rl.RoleUser, To: 1}, {Role: rl.RoleAssistant, From: 1, To: 2 + n}}}
@@ -303,12 +303,12 @@ func TestPenaltyComesOffTheRewardBeforeAdvantages(t *testing.T) {
 	}
 }
 
-func TestModelAndMessagesMustAgreeOnActionTokens(t *testing.T) {
+func TestModelAndMessagesMustAgreeOnMaskTokens(t *testing.T) {
 	b := newBatch([]*rl.Trajectory{episode(1, 2), episode(0, 2)}, 2)
 	o := objective.PaperObjective()
 	b.advantage(&o, nil)
 	_, err := b.evaluate(&o, 0, 1, lm.TokenStats{Logp: []float64{-1}})
-	must.Match(t, err, "the model has 1 action tokens, want 2")
+	must.Match(t, err, "the model has 1 tokens of the mask, want 2")
 }
 
 func TestRolloutsUnderLowCountInTheirGroupWithoutAPolicyGradient(t *testing.T) {

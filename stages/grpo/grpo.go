@@ -1,20 +1,3 @@
-// Package grpo contains the stage kinds `grpo` and `rc-grpo`: group relative policy optimization, unconditioned
-// (Shao et al. 2024) and with a reward token drawn per rollout (paper, section 3.2).
-//
-// An update takes `batch` tasks, samples a group of G episodes of each, and makes one optimizer step, or several
-// with `minibatches` and `passes`. π_old is the logprob of the training forward before the first step, so the
-// first ratio is exactly 1. The learning rate follows updates, not steps. The reference policy is the frozen
-// checkpoint `policy`, under the same reward token.
-//
-// The functions of an update, in the order of the paper:
-//
-//	rl.DrawTokens              reward tokens of a group (eq. 3)
-//	groupSource.sample         groups of rollouts with their rewards
-//	settings.prepare           logprobs of the old policy, if it makes several steps
-//	Objective.Advantages       advantages (eq. 6), called by prepare
-//	Objective.Evaluate         ratio, clip and KL term: loss and its gradient in the logprobs (eq. 7 to 9)
-//	settings.accumulate        gradient in the weights
-//	training.learn             optimizer steps
 package grpo
 
 import (
@@ -36,7 +19,7 @@ import (
 func Kinds() []*lang.Kind {
 	outputs := func(s lang.Stage) map[string]string {
 		ports := map[string]string{"checkpoint": "checkpoint", "metrics": "metrics", "trajectories": "trajectories"}
-		if s.(interface{ evaluates() bool }).evaluates() {
+		if s.(evaluator).evaluates() {
 			ports["best"] = "checkpoint"
 		}
 		return ports
@@ -219,9 +202,13 @@ func (s *settings) episodes() int {
 	return n
 }
 
+// evaluator is a stage of both kinds.
+type evaluator interface{ evaluates() bool }
+
+// evaluates reports whether the training evaluates, and so has the port best.
 func (s *settings) evaluates() bool { return s.Evaluate != nil }
 
-// ChoosesOn returns the tasks whose rewards select the port best.
+// ChoosesOn implements lang.Selector: the tasks whose rewards select the port best.
 func (s *settings) ChoosesOn() []artifact.Ref {
 	if s.Evaluate == nil {
 		return nil
@@ -266,7 +253,7 @@ func (s *settings) check(tokens bool) hcl.Diagnostics {
 		s.Settings.Check(groups, s.LR, defaultLR, s.At["lr"]), s.Limits.Check(), s.Agent.Check())
 }
 
-// Advice returns a setting that plan advises, and "" for none. In bfloat16 on a GPU the sampler's attention and
+// Advice implements lang.Advised. In bfloat16 on a GPU the sampler's attention and
 // products round otherwise than those of the training forward.
 func (s *settings) Advice(gpus int) string {
 	if gpus == 0 || s.Precision != string(lm.BF16) || !s.Correction.Off() || s.TopP < 1 {

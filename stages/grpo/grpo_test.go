@@ -80,6 +80,10 @@ func TestValuesOutOfRangeAreRefused(t *testing.T) {
 		{"grpo", "evaluate {\ntasks = stage.given.g.tasks\nevery = 0\n}", "at least 1; got 0"},
 		{"grpo", "evaluate {\ntasks = stage.given.g.tasks\nevery = 2\ntemperature = -1\n}", "got -1"},
 		{"grpo", "group = 1\nadvantage {\nddof = 1\nlone = \"zero\"\n}", "Setting without effect"},
+		{"grpo", "reward_term \"length\" {\nweight = -0.01\n}", ""},
+		{"grpo", "reward_term \"beauty\" {\nweight = 1\n}", "no reward term \"beauty\"; known are length"},
+		{"grpo", "reward_term \"length\" {\nweight = 0\n}", "remove the block or set a weight"},
+		{"rc-grpo", strings.Repeat("reward_term \"length\" {\nweight = 1\n}\n", 2), "add up the weights in one block"},
 		{"rc-grpo", "tokens {\nhigh = 1.5\n}", "between 0 and 1; got 1.5"},
 		{"rc-grpo", "tokens {\nbaseline = \"arm\"\n}", "got \"arm\""},
 		{"grpo", "tokens {\nhigh = 1\nbaseline = \"token\"\n}", "baseline"},
@@ -144,6 +148,40 @@ func TestKeyContainsTheValuesOfAProfileNotItsName(t *testing.T) {
 	must.Contain(t, verl, "minibatches = 256\n")
 	if verl == written {
 		t.Error("profile = \"verl\" changes nothing in the key")
+	}
+}
+
+// The key of a file without reward terms has no trace of them; a term and its weight are in the key.
+func TestRewardTermsEnterTheKeyOfTheirFilesOnly(t *testing.T) {
+	if got := settingsText(t, ""); strings.Contains(got, "reward_term") {
+		t.Errorf("a file without a term has %s in its key", got)
+	}
+	got := settingsText(t, "reward_term \"length\" {\nweight = -0.01\n}")
+	must.Contain(t, got, "reward_term[0].name = \"length\"\n", "reward_term[0].weight = -0.01\n")
+}
+
+// Help lists every term in the comment of its name.
+func TestHelpNamesEveryRewardTerm(t *testing.T) {
+	for _, s := range Kinds()[0].Describe().Settings {
+		for _, name := range objective.RewardTermNames() {
+			if s.Name == "reward_term.name" && !strings.Contains(s.Doc, name+" is ") {
+				t.Errorf("%s: %q does not explain %s", s.Name, s.Doc, name)
+			}
+		}
+	}
+}
+
+// A kind with more settings than a reader can survey has gained some that no profile sets and no shipped file uses. The
+// labels of blocks are names and no settings.
+func TestAGRPOStageHasAtMost70Settings(t *testing.T) {
+	n := 0
+	for _, s := range Kinds()[0].Describe().Settings {
+		if !strings.HasPrefix(s.Type, "block") && s.Type != "label" {
+			n++
+		}
+	}
+	if n > 70 {
+		t.Errorf("got %d settings", n)
 	}
 }
 

@@ -62,7 +62,7 @@ const tableWidth = 32
 func tableModel(t *testing.T, logits [][]float64) *lm.Model {
 	t.Helper()
 	states, v := len(logits), len(logits[0])
-	cfg := lm.Config{Family: "qwen2", Vocab: v + states, Hidden: tableWidth, Layers: 1, Heads: 2, KVHeads: 1,
+	cfg := lm.Config{Decoder: "qwen2", Vocab: v + states, Hidden: tableWidth, Layers: 1, Heads: 2, KVHeads: 1,
 		HeadDim: 16, MLP: 8, RopeBase: 1000, NormEps: 1e-6, MaxPosition: 64}
 	start := must.Get(lm.New(cfg, rand.New(rand.NewPCG(1, 1))))(t)
 	defer start.Close()
@@ -166,7 +166,7 @@ func TestAWholeUpdateEqualsTheIndependentOne(t *testing.T) {
 			b := newBatch(r.trajectories(), r.G)
 			recording := must.Get(lm.NewTrainer(old, adamW(lm.DefaultMicroTokens), lm.Peers{}))(t)
 			defer recording.Close()
-			must.OK(t, s.prepare(t.Context(), recording, reference, b))
+			must.OK(t, s.completeBatch(t.Context(), recording, reference, b))
 			trainer := must.Get(lm.NewTrainer(tableModel(t, logits), adamW(lm.DefaultMicroTokens), lm.Peers{}))(t)
 			defer trainer.Close()
 			outcome, _, err := s.accumulate(t.Context(), trainer, reference, b.minibatches(&s.Objective)[0])

@@ -9,7 +9,7 @@ import (
 
 	"rcgrpo/bfcl"
 	"rcgrpo/engine/artifact"
-	"rcgrpo/stages/internal/checkpoint"
+	"rcgrpo/stages/internal/sampling"
 	"rcgrpo/stages/rl"
 	"rcgrpo/stages/rl/objective"
 )
@@ -17,7 +17,7 @@ import (
 // readSets reads sets of tasks, none empty, as one list.
 func (t *training) readSets(refs []artifact.Ref) (tasks []*bfcl.Task, err error) {
 	for _, ref := range refs {
-		set, err := checkpoint.ReadTasks(t.run.Job, ref)
+		set, err := sampling.ReadTasks(t.run.Job, ref)
 		if err != nil {
 			return nil, err
 		}
@@ -32,17 +32,17 @@ func (t *training) readSets(refs []artifact.Ref) (tasks []*bfcl.Task, err error)
 // evaluate samples the held-out tasks under the condition of the checkpoint.
 func (t *training) evaluate(ctx context.Context, u int, v map[string]float64) error {
 	policy, collector := *t.episodes.Local, *t.episodes.Collector
-	policy.Temperature, policy.TopP = t.Evaluate.Temperature, 1
+	policy.Temperature, policy.TopP = t.settings.Evaluate.Temperature, 1
 	collector.Policy = &policy
-	if t.Agent != nil {
+	if t.settings.Agent != nil {
 		collector.Agent = t.episodes.Gateway.With(&policy)
 	}
 	rollouts := make([]rl.Rollout, len(t.heldOut))
 	for i, task := range t.heldOut {
 		rollouts[i] = rl.Rollout{Task: task, Update: u, Token: t.run.Policy.Condition}
 	}
-	got, err := t.spread(ctx, rollouts, 1, func(own []rl.Rollout) ([]*rl.Trajectory, error) {
-		got, _, err := collector.Collect(ctx, own, nil)
+	got, err := t.spread(ctx, rollouts, 1, func(dealt []rl.Rollout) ([]*rl.Trajectory, error) {
+		got, _, err := collector.Collect(ctx, dealt, nil)
 		return got, err
 	})
 	if err != nil {
@@ -64,27 +64,28 @@ func (t *training) evaluate(ctx context.Context, u int, v map[string]float64) er
 // forecast samples training tasks under each token and forecasts the share of the first update's groups without
 // variance. Its episodes belong to update 0, so no training episode is sampled twice.
 func (t *training) forecast(ctx context.Context, v map[string]float64) error {
-	tasks := subset(t.groups.course.tasks, t.Forecast.Tasks, t.run.Job.Rand("tasks of the forecast").Perm)
-	samples, err := t.sample(ctx, tasks, t.Forecast.Samples,
+	tasks := subset(t.groups.course.tasks, t.settings.Forecast.Tasks, t.run.Job.Rand("tasks of the forecast").Perm)
+	samples, err := t.tokens.successes(ctx, tasks, t.settings.Forecast.Samples,
 		func(ctx context.Context, list []rl.Rollout) ([]*rl.Trajectory, error) {
-			return t.spread(ctx, list, 1, func(own []rl.Rollout) ([]*rl.Trajectory, error) {
-				got, _, err := t.episodes.Collect(ctx, own, nil)
+			return t.spread(ctx, list, 1, func(dealt []rl.Rollout) ([]*rl.Trajectory, error) {
+				got, _, err := t.episodes.Collect(ctx, dealt, nil)
 				return got, err
 			})
 		})
 	if err != nil {
 		return err
 	}
-	f := objective.ForecastZeroVariance(samples, t.allocation, t.Group, t.p)
+	f := objective.ForecastZeroVariance(samples, t.tokens.allocation, t.settings.Group, t.tokens.p)
 	v["forecast_zero_variance"], v["forecast_all_right"], v["forecast_all_wrong"] = f.ZeroVariance, f.AllRight, f.AllWrong
-	v["forecast_low"], v["forecast_high"] = f.Band(t.Batch)
+	v["forecast_low"], v["forecast_high"] = f.Band(t.settings.Batch)
 	t.run.Job.Logf("forecast of the first update: %.3f of its groups without variance, 95 %% band %.3f to %.3f, from "+
 		"%d tasks",
 		f.ZeroVariance, v["forecast_low"], v["forecast_high"], len(tasks))
-	if t.p == 1 || t.p == 0 {
+	if t.tokens.p == 1 || t.tokens.p == 0 {
 		return nil
 	}
-	maps.Copy(v, objective.ForecastEfficiency(samples, t.Advantage, t.allocation, t.Group, t.p))
+	maps.Copy(v, objective.ForecastEfficiency(samples, t.settings.Advantage, t.tokens.allocation, t.settings.Group,
+		t.tokens.p))
 	if needed, ok := v["forecast_transfer"]; ok {
 		t.run.Job.Logf("reward conditioning is expected to help on these tasks only if low's learning transfers to high "+
 			"by more than %.2f (95 %% interval %.2f to %.2f; 1 is full transfer): success is %.2f under high and %.2f under "+

@@ -29,9 +29,9 @@ func TestOutOfMemoryErrorNamesTheMicroBatch(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := alone(t)
-			r.MicroBatch, r.Temperature = tc.micro, 1
+			r.settings.MicroBatch, r.settings.Temperature = tc.micro, 1
 			defer starve(1)()
-			err := r.learn(t.Context(), 1, newBatch(conversations(), r.Group), map[string]float64{})
+			err := r.learn(t.Context(), 1, newBatch(conversations(), r.settings.Group), map[string]float64{})
 			must.Match(t, err, tc.want)
 			must.Match(t, err, "out of memory")
 		})

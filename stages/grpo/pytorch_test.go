@@ -48,7 +48,7 @@ func TestUpdatesForPyTorch(t *testing.T) {
 			return must.Get(lm.Load(fixtures.Dir(t, "hf/models/llama31-tiny"), torch.CPU, lm.Buffers{}))(t)
 		},
 		"smollm2-135m-random": func(t *testing.T) *lm.Model {
-			return must.Get(lm.New(lm.Config{Family: "llama", Vocab: 49152, Hidden: 576, Layers: 30, Heads: 9, KVHeads: 3,
+			return must.Get(lm.New(lm.Config{Decoder: "llama", Vocab: 49152, Hidden: 576, Layers: 30, Heads: 9, KVHeads: 3,
 				HeadDim: 64, MLP: 1536, RopeBase: 1e5, NormEps: 1e-5, TiedEmbeddings: true, MaxPosition: 8192},
 				rand.New(rand.NewPCG(1, 2))))(t)
 		},
@@ -84,9 +84,9 @@ func writeUpdates(t *testing.T, dir string, m *lm.Model) {
 		trajectories := conditionedEpisodes(m.Config().Vocab, s.Group, uint64(u))
 		updates = append(updates, trajectories)
 		b := newBatch(trajectories, s.Group)
-		must.OK(t, r.prepare(t.Context(), r.run.Trainer, r.reference, b))
+		must.OK(t, r.settings.completeBatch(t.Context(), r.run.Trainer, r.reference, b))
 		for range 2 - u {
-			outcome, _, err := r.accumulate(t.Context(), r.run.Trainer, r.reference, b)
+			outcome, _, err := r.settings.accumulate(t.Context(), r.run.Trainer, r.reference, b)
 			must.OK(t, err)
 			clipped += outcome.Clipped
 			steps = append(steps, optimizerStep{outcome.Loss, outcome.ClipFraction(),

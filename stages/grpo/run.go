@@ -21,6 +21,7 @@ import (
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/ranks"
 	"rcgrpo/stages/internal/resume"
+	"rcgrpo/stages/internal/sampling"
 	"rcgrpo/stages/internal/train"
 	"rcgrpo/stages/rl"
 	"rcgrpo/stages/rl/objective"
@@ -70,9 +71,9 @@ func (s *conditioned) Run(ctx context.Context, job *engine.Job) error {
 	})
 }
 
-// run trains the policy after prepare has set it up.
+// run trains the policy under the reward tokens that condition prepares it for.
 func (s *settings) run(ctx context.Context, job *engine.Job,
-	prepare func(*checkpoint.Policy) (*conditioning, error)) error {
+	condition func(*checkpoint.Policy) (*conditioning, error)) error {
 	use, err := checkpoint.PlanMemory(job, s)
 	if err != nil {
 		return err
@@ -82,11 +83,11 @@ func (s *settings) run(ctx context.Context, job *engine.Job,
 		return err
 	}
 	defer policy.Close()
-	tokens, err := prepare(policy)
+	tokens, err := condition(policy)
 	if err != nil {
 		return err
 	}
-	t := &training{settings: s, conditioning: tokens}
+	t := &training{settings: s, tokens: tokens}
 	t.run = &train.Training{Settings: &s.Settings, Job: job, Policy: policy, LengthSetting: "updates", UpdatesPerUnit: 1,
 		Progress: &t.state}
 	defer t.close()
@@ -99,18 +100,20 @@ func (s *settings) run(ctx context.Context, job *engine.Job,
 	return t.publish()
 }
 
+// training is the state of one stage. The functions of an update are its methods; package train owns what is common
+// to all trainings: the policy's optimizer, the log, saved states and the ranks.
 type training struct {
-	*settings
-	*conditioning
+	settings  *settings
+	tokens    *conditioning
 	run       *train.Training
 	reference *lm.Model // nil if the objective needs none
-	episodes  *checkpoint.Collector
-	sampling  rl.CollectStats // of the current update
+	episodes  *sampling.Collector
+	collected rl.CollectStats // by the rollouts of the current update
 	groups    *groupSource
 	heldOut   []*bfcl.Task // tasks of the evaluation during training
 	state     progress     // after the last complete update
 	recorded  *recorder
-	kept      *resume.Rows // trajectories
+	stored    *resume.Rows // of the port trajectories
 }
 
 // progress is the part of a saved state beside weights and moments.
@@ -131,16 +134,16 @@ const bestFolder = "best"
 // open loads tasks and models, and resumes from the last saved state. Trajectories sampled since then come from
 // the recorder. close frees what was opened before an error.
 func (t *training) open(ctx context.Context) error {
-	tasks, err := t.readSets(t.Tasks)
+	tasks, err := t.readSets(t.settings.Tasks)
 	if err != nil {
 		return err
 	}
-	if t.Evaluate != nil {
-		if t.heldOut, err = t.readSets(t.Evaluate.Tasks); err != nil {
+	if t.settings.Evaluate != nil {
+		if t.heldOut, err = t.readSets(t.settings.Evaluate.Tasks); err != nil {
 			return err
 		}
 	}
-	if t.NeedsReference() {
+	if t.settings.NeedsReference() {
 		if t.reference, err = t.run.Policy.Reference(); err != nil {
 			return err
 		}
@@ -149,21 +152,25 @@ func (t *training) open(ctx context.Context) error {
 		return err
 	}
 	played := slices.Concat(tasks, t.heldOut)
-	t.episodes, err = t.run.Policy.Collector(ctx, t.run.Job, played, *t.Limits, t.Temperature, t.TopP)
+	t.episodes, err = sampling.Open(ctx, t.run.Job, t.run.Policy, played, *t.settings.Limits, t.settings.Temperature,
+		t.settings.TopP)
 	if err != nil {
 		return err
 	}
-	if err := t.episodes.UseAgent(t.Agent, t.run.Policy, t.run.Job, played); err != nil {
+	if err := t.episodes.UseAgent(t.settings.Agent, t.run.Policy, t.run.Job, played); err != nil {
 		return err
 	}
-	if t.kept, err = t.run.Scratch.Rows("trajectories.jsonl"); err != nil {
+	if t.stored, err = t.run.Scratch.Rows("trajectories.jsonl"); err != nil {
 		return err
 	}
 	if err := t.run.ResumeShorter(t.extend); err != nil {
 		return err
 	}
-	t.groups = &groupSource{batch: t.Batch, group: t.Group, resample: t.ZeroVariance == "resample",
-		course: &course{tasks: tasks, rand: t.run.Job.Rand}, tokens: t.draw, collect: t.collect, taken: t.state.Taken}
+	t.groups = &groupSource{
+		batch: t.settings.Batch, group: t.settings.Group, resample: t.settings.ZeroVariance == "resample",
+		course: &course{tasks: tasks, rand: t.run.Job.Rand}, taken: t.state.Taken,
+		tokens: t.tokens.draw, collect: t.collect,
+	}
 	if t.recorded, err = readRecorder(t.run.Scratch, t.run.Made); err != nil {
 		return err
 	}
@@ -179,7 +186,7 @@ func (t *training) extend(shorter *engine.Shorter) error {
 	if err != nil {
 		return err
 	}
-	err = t.kept.CopyFrom(rollouts.Path(rl.TrajectoriesFile))
+	err = t.stored.CopyFrom(rollouts.Path(rl.TrajectoriesFile))
 	if err != nil || t.state.Best.Update == 0 {
 		return err
 	}
@@ -197,25 +204,25 @@ func (t *training) extend(shorter *engine.Shorter) error {
 
 // collect samples the rollouts of groups that no earlier attempt finished.
 func (t *training) collect(ctx context.Context, list []rl.Rollout) ([]*rl.Trajectory, error) {
-	return t.spread(ctx, list, t.Group, func(list []rl.Rollout) ([]*rl.Trajectory, error) {
+	return t.spread(ctx, list, t.settings.Group, func(list []rl.Rollout) ([]*rl.Trajectory, error) {
 		return t.recorded.collect(list, func(rest []rl.Rollout, finished func(int, *rl.Trajectory) error) error {
 			_, took, err := t.episodes.Collect(ctx, rest, finished)
-			t.sampling.Add(took)
+			t.collected.Add(took)
 			return err
 		})
 	})
 }
 
-// spread gives each rank in turn some adjacent rollouts of a list, and returns the trajectories of all ranks in the
-// order of the list.
+// spread deals the rollouts of a list to the ranks, some adjacent ones to each in turn, and returns the trajectories
+// of all ranks in the order of the list.
 func (t *training) spread(ctx context.Context, list []rl.Rollout, adjacent int,
 	sample func([]rl.Rollout) ([]*rl.Trajectory, error)) ([]*rl.Trajectory, error) {
 	r, groups := t.run.Peers.Rank, slices.Collect(slices.Chunk(list, adjacent))
-	own, err := sample(slices.Concat(ranks.Dealt(r, groups)...))
+	dealt, err := sample(slices.Concat(ranks.Dealt(r, groups)...))
 	if err := checkpoint.Sync(ctx, r, "rollout", err); err != nil {
 		return nil, err
 	}
-	all, err := ranks.Merge(r, slices.Collect(slices.Chunk(own, adjacent)), len(groups))
+	all, err := ranks.Merge(r, slices.Collect(slices.Chunk(dealt, adjacent)), len(groups))
 	return slices.Concat(all...), err
 }
 
@@ -224,7 +231,7 @@ func (t *training) publish() error {
 		return err
 	}
 	if t.run.Job.Rank > 0 {
-		if t.Evaluate != nil && t.state.Best.Update == 0 {
+		if t.settings.Evaluate != nil && t.state.Best.Update == 0 {
 			return t.run.Policy.Save("") // all ranks save together, into the folder that rank 0 creates below
 		}
 		return nil
@@ -233,7 +240,7 @@ func (t *training) publish() error {
 	if err != nil {
 		return err
 	}
-	if err := t.kept.CopyTo(dir, rl.TrajectoriesFile); err != nil || t.Evaluate == nil {
+	if err := t.stored.CopyTo(dir, rl.TrajectoriesFile); err != nil || t.settings.Evaluate == nil {
 		return err
 	}
 	if dir, err = t.run.Job.Create("best"); err != nil {
@@ -263,30 +270,30 @@ func (t *training) update(ctx context.Context, u int) error {
 		times[name] = time.Since(start).Seconds()
 		return err
 	}
-	if t.Forecast != nil && u == 1 {
+	if t.settings.Forecast != nil && u == 1 {
 		if err := took("forecast_s", func() error { return t.forecast(ctx, values) }); err != nil {
 			return fmt.Errorf("forecast: %w", err)
 		}
 	}
 	var trajectories []*rl.Trajectory
 	before := t.groups.taken
-	t.sampling = rl.CollectStats{}
+	t.collected = rl.CollectStats{}
 	err := took("rollout_s", func() (err error) {
 		var sampled int
-		trajectories, sampled, err = t.groups.sample(ctx, u)
+		trajectories, sampled, err = t.groups.rollout(ctx, u)
 		values["groups_sampled"] = float64(sampled)
 		return t.run.Sync(ctx, "gradient", cmp.Or(err, ctx.Err()))
 	})
 	if err == nil {
-		describeSampling(t.sampling, times)
-		err = took("update_s", func() error { return t.learn(ctx, u, newBatch(trajectories, t.Group), values) })
+		describeSampling(t.collected, times)
+		err = took("update_s", func() error { return t.learn(ctx, u, newBatch(trajectories, t.settings.Group), values) })
 	}
 	if err != nil {
 		t.groups.taken = before // a repeated update takes the same tasks
 		return err
 	}
 	times["tokens_per_s"] = values["tokens"] / (times["rollout_s"] + times["update_s"])
-	if e := t.Evaluate; e != nil && u%e.Every == 0 {
+	if e := t.settings.Evaluate; e != nil && u%e.Every == 0 {
 		if err := took("eval_s", func() error { return t.evaluate(ctx, u, values) }); err != nil {
 			return fmt.Errorf("evaluation: %w", err)
 		}
@@ -301,15 +308,15 @@ func (t *training) update(ctx context.Context, u int) error {
 	if err := t.run.Log.Write(rl.Metric{Update: u, Values: values}, times); err != nil {
 		return err
 	}
-	if t.Keep > 0 && u%t.Keep == 0 {
+	if t.settings.Keep > 0 && u%t.settings.Keep == 0 {
 		for _, tr := range trajectories {
-			if err := t.kept.Append(tr); err != nil {
+			if err := t.stored.Append(tr); err != nil {
 				return err
 			}
 		}
 	}
 	t.state.Taken = t.groups.taken
-	t.run.Job.Progress(u, t.Updates, "updates", runs.Value{Name: "reward", Value: values["reward"]},
+	t.run.Job.Progress(u, t.settings.Updates, "updates", runs.Value{Name: "reward", Value: values["reward"]},
 		runs.Value{Name: "without variance", Value: values["zero_variance"]})
 	return nil
 }
@@ -317,13 +324,13 @@ func (t *training) update(ctx context.Context, u int) error {
 // learn makes the optimizer steps of update u and adds its metrics to v. A step without a finite gradient
 // is skipped.
 func (t *training) learn(ctx context.Context, u int, b *updateBatch, v map[string]float64) error {
-	if err := t.prepare(ctx, t.run.Trainer, t.reference, b); err != nil {
-		return t.AdviseMemory(b.sequences, err)
+	if err := t.settings.completeBatch(ctx, t.run.Trainer, t.reference, b); err != nil {
+		return t.settings.AdviseMemory(b.sequences, err)
 	}
-	t.restrict(b)
+	t.tokens.restrict(b)
 	v["lr"] = 0
-	parts := b.minibatches(&t.Objective)
-	steps, taken, norms := t.Passes*len(parts), 0, 0.0
+	parts := b.minibatches(&t.settings.Objective)
+	steps, taken, norms := t.settings.Passes*len(parts), 0, 0.0
 	var all objective.Outcome // sums over steps
 	for step := range steps {
 		part := parts[step%len(parts)]
@@ -338,11 +345,11 @@ func (t *training) learn(ctx context.Context, u int, b *updateBatch, v map[strin
 			if steps > 1 {
 				before = b.before
 			}
-			b.describe(&t.Objective, before, v)
+			b.describe(&t.settings.Objective, before, v)
 			t.describeSampler(u, b, before, v)
 		}
 		t.run.Ahead = true // from here on the weights change
-		rate := t.Schedule.Rate(u-1, t.Updates, t.LR)
+		rate := t.settings.Schedule.Rate(u-1, t.settings.Updates, t.settings.LR)
 		_, skipped, err := t.run.Trainer.Update(rate)
 		if math.IsNaN(norm) || math.IsInf(norm, 0) {
 			err = t.dump(u, part, stats, err)
@@ -356,7 +363,7 @@ func (t *training) learn(ctx context.Context, u int, b *updateBatch, v map[strin
 		}
 	}
 	v["loss"], v["grad_norm"] = all.Loss/float64(steps), norms/float64(steps)
-	b.describeOutcome(&t.Objective, &all, steps, v)
+	b.describeOutcome(&t.settings.Objective, &all, steps, v)
 	v["skipped"] = 1 - float64(taken)/float64(steps)
 	return nil
 }
@@ -365,9 +372,9 @@ func (t *training) learn(ctx context.Context, u int, b *updateBatch, v map[strin
 func (t *training) gradient(
 	ctx context.Context, b *updateBatch,
 ) (outcome *objective.Outcome, stats lm.TokenStats, norm float64, err error) {
-	outcome, stats, err = t.accumulate(ctx, t.run.Trainer, t.reference, b)
+	outcome, stats, err = t.settings.accumulate(ctx, t.run.Trainer, t.reference, b)
 	if err != nil {
-		return nil, stats, 0, t.AdviseMemory(b.sequences, err)
+		return nil, stats, 0, t.settings.AdviseMemory(b.sequences, err)
 	}
 	norm, err = t.run.Trainer.Norm()
 	return outcome, stats, norm, err
@@ -383,11 +390,12 @@ func (t *training) dump(u int, b *updateBatch, stats lm.TokenStats, end error) e
 	}, end)
 }
 
-// prepare completes a batch before the first optimizer step. If the update makes several steps, the old policy's
-// logprobs are those of this training forward, computed in the minibatches of the steps, so the first ratio is
-// exactly 1. With the KL term in the reward, the advantages need both models; the same code evaluates both, so
-// equal models give penalty 0.
-func (s *settings) prepare(ctx context.Context, trainer *lm.Trainer, reference *lm.Model, b *updateBatch) error {
+// completeBatch gives a batch its advantages, and the logprobs of the old policy if a step needs them. If the update
+// makes several steps, the old policy's logprobs are those of this training forward, computed in the
+// minibatches of the steps, so the first ratio is exactly 1. With the KL term in the reward, the advantages need both
+// models; the same code evaluates both, so equal models give penalty 0.
+func (s *settings) completeBatch(ctx context.Context, trainer *lm.Trainer, reference *lm.Model,
+	b *updateBatch) error {
 	several := s.Steps(len(b.trajectories)/b.size) > 1
 	if several || s.KL.Place == "reward" && s.KL.Beta != 0 {
 		b.before = lm.TokenStats{}
@@ -405,12 +413,12 @@ func (s *settings) prepare(ctx context.Context, trainer *lm.Trainer, reference *
 	if several {
 		b.LogpOld = b.before.Logp
 	}
-	b.advantage(&s.Objective, s.Penalty(b.Length, b.before.Logp, b.before.LogpRef))
+	b.advantage(&s.Objective, s.KLPenalty(b.Length, b.before.Logp, b.before.LogpRef))
 	return nil
 }
 
 // accumulate adds the gradient of the objective over a complete batch to the trainer's, part by part. It returns
-// the outcome and the statistics of each action token.
+// the outcome and the statistics of each token of the mask.
 func (s *settings) accumulate(ctx context.Context, trainer *lm.Trainer, reference *lm.Model,
 	b *updateBatch) (*objective.Outcome, lm.TokenStats, error) {
 	type result struct {
@@ -455,6 +463,7 @@ func (b *updateBatch) parts(n int) *train.Parts {
 func (b *updateBatch) describe(o *objective.Objective, stats lm.TokenStats, v map[string]float64) {
 	maps.Copy(v, objective.GroupsOf(b.trajectories, b.size).Diagnose())
 	objective.DescribeEpisodes(b.trajectories, v)
+	o.DescribeTerms(b.trajectories, v)
 	if stats.LogpRef != nil {
 		objective.DescribeKL(stats.Logp, stats.LogpRef, stats.KL, v)
 	}
@@ -473,8 +482,8 @@ func (b *updateBatch) describe(o *objective.Objective, stats lm.TokenStats, v ma
 // describeOutcome adds the values of an update's optimizer steps, given the sum of their outcomes.
 func (b *updateBatch) describeOutcome(o *objective.Objective, sum *objective.Outcome, steps int, v map[string]float64) {
 	v["kl"] = sum.KL / float64(steps)
-	for _, p := range b.penalty {
-		v["kl"] += p / o.KL.Beta / float64(len(b.penalty))
+	for _, p := range b.klPenalty {
+		v["kl"] += p / o.KL.Beta / float64(len(b.klPenalty))
 	}
 	if o.RatiosVary(len(b.trajectories) / b.size) {
 		v["clip_fraction"] = sum.ClipFraction()
@@ -485,9 +494,9 @@ func (b *updateBatch) describeOutcome(o *objective.Objective, sum *objective.Out
 // describeSampler logs the differences between sampled and recomputed logprobs, and removes the values if top_p
 // changes the sampler's distribution.
 func (t *training) describeSampler(u int, b *updateBatch, stats lm.TokenStats, v map[string]float64) {
-	if t.TopP < 1 {
+	if t.settings.TopP < 1 {
 		maps.DeleteFunc(v, func(name string, _ float64) bool { return strings.HasPrefix(name, "sampler_gap") })
-	} else if u == 1 || u == t.Updates {
+	} else if u == 1 || u == t.settings.Updates {
 		t.run.Job.Logf("update %d: sampled and recomputed logprobs differ by %.2g at the median, %.2g and %.2g at 95 "+
 			"and 99 %%, "+
 			"%.2g at most, over %d tokens",

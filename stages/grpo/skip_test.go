@@ -17,6 +17,7 @@ import (
 	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/internal/train"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/objective"
 )
 
 // alone returns a training of a tiny model on given trajectories.
@@ -32,7 +33,7 @@ func alone(t *testing.T) *training {
 func trainingOf(t *testing.T, m *lm.Model, s settings, optimizer lm.OptimizerConfig) *training {
 	t.Helper()
 	job := must.Get(engine.NewJob(engine.JobSetup{Dir: t.TempDir(), Seed: 1}))(t)
-	r := &training{settings: &s, conditioning: &conditioning{p: 1},
+	r := &training{settings: &s, tokens: &conditioning{p: 1},
 		run: &train.Training{Settings: &s.Settings, Job: job, Policy: &checkpoint.Policy{Model: m, Tokenizer: letters(t)}}}
 	r.run.Scratch = must.Get(resume.Open(job.Dir, 0, 0, 0))(t)
 	must.Get(r.run.Scratch.Restore(&struct{}{}, nil))(t)
@@ -65,8 +66,8 @@ func weightsOf(t *testing.T, r *training) []float32 {
 	return must.Get(r.run.Policy.Model.Weights())(t)
 }
 
-// actionTokens counts the action tokens of an episode.
-func actionTokens(e *rl.Trajectory) (n int) {
+// maskTokens counts the mask tokens of an episode.
+func maskTokens(e *rl.Trajectory) (n int) {
 	for _, own := range e.Mask {
 		if own {
 			n++
@@ -82,11 +83,11 @@ func update(t *testing.T, r *training, u int, p plant) (v map[string]float64, mo
 	for i, tr := range trajectories {
 		tr.Token = []string{rl.TokenHigh, rl.TokenLow}[i%2]
 	}
-	r.Temperature = 1
+	r.settings.Temperature = 1
 	p(r, trajectories)
 	before := weightsOf(t, r)
 	v = map[string]float64{}
-	must.OK(t, r.learn(t.Context(), u, newBatch(trajectories, r.Group), v))
+	must.OK(t, r.learn(t.Context(), u, newBatch(trajectories, r.settings.Group), v))
 	return v, !slices.Equal(before, weightsOf(t, r))
 }
 
@@ -102,7 +103,7 @@ func TestBatchesWithoutAFiniteGradientAreStored(t *testing.T) {
 	}
 	trajectories := conversations()
 	planted(r, trajectories)
-	err := r.learn(t.Context(), 7, newBatch(trajectories, r.Group), map[string]float64{})
+	err := r.learn(t.Context(), 7, newBatch(trajectories, r.settings.Group), map[string]float64{})
 	path := filepath.Join(r.run.Job.Dir, "rows", "skipped.jsonl")
 	must.Match(t, err, "the third time in a row")
 	must.Match(t, err, "the skipped batches are in "+path)
@@ -124,7 +125,7 @@ func TestBatchesWithoutAFiniteGradientAreStored(t *testing.T) {
 			reward = "+Inf"
 		}
 		if got.Reward != reward || !slices.Equal(got.IDs, want.IDs) || !slices.Equal(got.Mask, want.Mask) ||
-			got.Text != r.run.Policy.Tokenizer.Decode(want.IDs, false) || len(got.Logp) != actionTokens(want) {
+			got.Text != r.run.Policy.Tokenizer.Decode(want.IDs, false) || len(got.Logp) != maskTokens(want) {
 			t.Errorf("row %d: got %+v", len(updates), got)
 		}
 		updates = append(updates, got.Update)
@@ -139,7 +140,7 @@ func TestBatchesWithoutAFiniteGradientAreStored(t *testing.T) {
 // reference is exactly 0: one of rounding size would give groups of equal rewards advantages of full size.
 func TestKLPenaltyInTheRewardIsLogged(t *testing.T) {
 	r := alone(t)
-	r.KL.Place, r.KL.Estimator = "reward", "k1"
+	r.settings.KL.Place, r.settings.KL.Estimator = "reward", "k1"
 	v, _ := update(t, r, 1, rewards(1, 0, 1, 0, 1, 0))
 	if v["kl"] != 0 {
 		t.Errorf("against itself: got %v, want 0", v["kl"])
@@ -147,9 +148,16 @@ func TestKLPenaltyInTheRewardIsLogged(t *testing.T) {
 	v, _ = update(t, r, 2, rewards(1, 0, 1, 0, 1, 0))
 	n := 0.0
 	for _, tr := range conversations() {
-		n += float64(actionTokens(tr))
+		n += float64(maskTokens(tr))
 	}
 	if want := v["kl_k1"] * n / 6; math.Abs(v["kl"]-want) > 1e-9 || v["kl"] == 0 {
 		t.Errorf("after an update: got %v, want the sum of k1 over a trajectory on average, %v", v["kl"], want)
+	}
+	// A reward term is no KL, and the reward stays that of the verdicts.
+	r.settings.RewardTerms = []objective.RewardTerm{{Name: "length", Weight: -0.5}}
+	v, _ = update(t, r, 3, rewards(1, 0, 1, 0, 1, 0))
+	if want := v["kl_k1"] * n / 6; math.Abs(v["kl"]-want) > 1e-9 || v["reward"] != 0.5 ||
+		math.Abs(v["reward_term_length"]+0.5*n/6) > 1e-9 {
+		t.Errorf("with a term: kl %v (want %v), reward %v, term %v", v["kl"], want, v["reward"], v["reward_term_length"])
 	}
 }

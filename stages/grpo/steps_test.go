@@ -19,7 +19,7 @@ import (
 func several(t *testing.T) *training {
 	t.Helper()
 	r := alone(t)
-	r.Minibatches, r.Passes = 1, 2
+	r.settings.Minibatches, r.settings.Passes = 1, 2
 	return r
 }
 
@@ -31,14 +31,14 @@ func TestOldPolicyPrecedesTheFirstOptimizerStep(t *testing.T) {
 		// Several micro-batches in a step.
 		r.run.Trainer = must.Get(lm.NewTrainer(r.run.Policy.Model, adamW(12), lm.Peers{}))(t)
 		must.OK(t, r.run.Policy.Model.Use(precision))
-		b := newBatch(conversations(), r.Group)
-		must.OK(t, r.prepare(t.Context(), r.run.Trainer, r.reference, b))
-		parts := b.minibatches(&r.Objective)
+		b := newBatch(conversations(), r.settings.Group)
+		must.OK(t, r.settings.completeBatch(t.Context(), r.run.Trainer, r.reference, b))
+		parts := b.minibatches(&r.settings.Objective)
 		if len(parts) != 2 {
 			t.Fatalf("got %d minibatches, want one for each of 2 tasks", len(parts))
 		}
 		for step := range 4 {
-			outcome, _, err := r.accumulate(t.Context(), r.run.Trainer, r.reference, parts[step%2])
+			outcome, _, err := r.settings.accumulate(t.Context(), r.run.Trainer, r.reference, parts[step%2])
 			must.OK(t, err)
 			moved := slices.ContainsFunc(outcome.LogRatio, func(l float64) bool { return l != 0 })
 			if moved != (step > 0) {
@@ -55,8 +55,8 @@ func TestOldPolicyPrecedesTheFirstOptimizerStep(t *testing.T) {
 // minibatch against the logprobs before the update.
 func TestUpdateOfSeveralStepsEqualsTheStepsByHand(t *testing.T) {
 	r := several(t)
-	r.Temperature, r.Ratio.Level, r.Clip.Low, r.Clip.High = 1, "token", 0.05, 0.05
-	b := newBatch(conversations(), r.Group)
+	r.settings.Temperature, r.settings.Ratio.Level, r.settings.Clip.Low, r.settings.Clip.High = 1, "token", 0.05, 0.05
+	b := newBatch(conversations(), r.settings.Group)
 	v := map[string]float64{}
 	must.OK(t, r.learn(t.Context(), 1, b, v))
 	got := weightsOf(t, r)
@@ -74,14 +74,14 @@ func TestUpdateOfSeveralStepsEqualsTheStepsByHand(t *testing.T) {
 	}
 	for step := range 4 {
 		part := newBatch(groups[step%2], 3)
-		part.advantage(&r.Objective, nil)
+		part.advantage(&r.settings.Objective, nil)
 		must.Get(hand.run.Trainer.Accumulate(t.Context(), part.sequences, hand.reference, 1,
 			func(_, _ int, now lm.TokenStats) (lm.Weights, error) {
 				part.Logp, part.LogpOld, part.LogpRef = now.Logp, old[step%2].Logp, now.LogpRef
-				out, err := r.Objective.Evaluate(&part.Batch, part.totals)
+				out, err := r.settings.Objective.Evaluate(&part.Batch, part.totals)
 				return lm.Weights{Logp: out.DLogp}, err
 			}))(t)
-		_, _, err := hand.run.Trainer.Update(r.LR)
+		_, _, err := hand.run.Trainer.Update(r.settings.LR)
 		must.OK(t, err)
 	}
 	if !slices.Equal(got, weightsOf(t, hand)) {
@@ -95,9 +95,9 @@ func TestRatiosAndClippingAreLoggedOnlyWhereTheyCanVary(t *testing.T) {
 		logged bool
 	}{
 		"one step":                  {func(*training) {}, false},
-		"two passes":                {func(r *training) { r.Passes = 2 }, true},
-		"two minibatches":           {func(r *training) { r.Minibatches = 1 }, true},
-		"a minibatch of everything": {func(r *training) { r.Minibatches = 2 }, false},
+		"two passes":                {func(r *training) { r.settings.Passes = 2 }, true},
+		"two minibatches":           {func(r *training) { r.settings.Minibatches = 1 }, true},
+		"a minibatch of everything": {func(r *training) { r.settings.Minibatches = 2 }, false},
 	} {
 		r := alone(t)
 		tc.change(r)
@@ -108,8 +108,8 @@ func TestRatiosAndClippingAreLoggedOnlyWhereTheyCanVary(t *testing.T) {
 				t.Errorf("%s: %s is logged: %v, want %v", name, metric, logged, tc.logged)
 			}
 		}
-		if v["kl_weight"] != r.KL.Beta {
-			t.Errorf("%s: kl_weight %v, want beta, %v", name, v["kl_weight"], r.KL.Beta)
+		if v["kl_weight"] != r.settings.KL.Beta {
+			t.Errorf("%s: kl_weight %v, want beta, %v", name, v["kl_weight"], r.settings.KL.Beta)
 		}
 	}
 }
@@ -143,9 +143,9 @@ func TestTrainingStoppedInsideAPassIsNotSaved(t *testing.T) {
 	inside := 0
 	for n := range 1000 {
 		r := several(t)
-		r.Temperature = 1
+		r.settings.Temperature = 1
 		before := weightsOf(t, r)
-		err := r.learn(&callsLeft{t.Context(), n}, 1, newBatch(conversations(), r.Group), map[string]float64{})
+		err := r.learn(&callsLeft{t.Context(), n}, 1, newBatch(conversations(), r.settings.Group), map[string]float64{})
 		if err == nil {
 			if inside == 0 {
 				t.Error("no interruption lay between two optimizer steps")
@@ -171,14 +171,14 @@ func TestTrainingStoppedInsideAPassIsNotSaved(t *testing.T) {
 func TestGradientOfPartsIsTheSumOfTheirGradients(t *testing.T) {
 	accumulate := func(parts int, groups ...int) ([]float32, *objective.Outcome, lm.TokenStats) {
 		r := alone(t)
-		r.GradientParts = parts
+		r.settings.GradientParts = parts
 		list := conversations()
-		b := newBatch(slices.Concat(list[3:], list[:3]), r.Group)
-		must.OK(t, r.prepare(t.Context(), r.run.Trainer, r.reference, b))
+		b := newBatch(slices.Concat(list[3:], list[:3]), r.settings.Group)
+		must.OK(t, r.settings.completeBatch(t.Context(), r.run.Trainer, r.reference, b))
 		if groups != nil {
 			b = b.of(groups)
 		}
-		outcome, stats, err := r.accumulate(t.Context(), r.run.Trainer, r.reference, b)
+		outcome, stats, err := r.settings.accumulate(t.Context(), r.run.Trainer, r.reference, b)
 		must.OK(t, err)
 		return must.Get(r.run.Trainer.Gradient())(t), outcome, stats
 	}

@@ -96,7 +96,7 @@ func Shape(stage lang.Stage) (c lm.Config, ok bool) {
 }
 
 func (a *architecture) shape(vocab int) lm.Config {
-	return lm.Config{Family: a.Family, Vocab: vocab, Hidden: a.Hidden, Layers: a.Layers, Heads: a.Heads,
+	return lm.Config{Decoder: a.Family, Vocab: vocab, Hidden: a.Hidden, Layers: a.Layers, Heads: a.Heads,
 		KVHeads: a.KVHeads, HeadDim: a.Hidden / a.Heads, MLP: a.MLP, RopeBase: a.RopeBase, NormEps: 1e-6,
 		TiedEmbeddings: true, MaxPosition: a.Context}
 }

@@ -42,7 +42,7 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	if err != nil {
 		return err
 	}
-	policy := &checkpoint.Policy{Meta: checkpoint.Meta{Family: checkpoint.Drill}, Model: weights, Tokenizer: tokenizer}
+	policy := &checkpoint.Policy{Meta: checkpoint.Meta{Layout: checkpoint.Drill}, Model: weights, Tokenizer: tokenizer}
 	defer policy.Close()
 	dir, err := job.Create("checkpoint")
 	if err != nil {
@@ -69,7 +69,7 @@ func (s *settings) copyFolder(ctx context.Context, job *engine.Job) error {
 		return err
 	}
 	cfg := folder.Config
-	job.Logf("%s: %d layers of width %d, %d parameters, %d tokens", cfg.Family, cfg.Layers, cfg.Hidden,
+	job.Logf("%s: %d layers of width %d, %d parameters, %d tokens", cfg.Decoder, cfg.Layers, cfg.Hidden,
 		cfg.Parameters(), folder.Tokenizer.Size())
 	job.Logf("chat template: %s calls", folder.Template.Format())
 	if folder.Template.Dated() {

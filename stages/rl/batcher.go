@@ -82,11 +82,14 @@ type Seat struct {
 	slot    int
 }
 
+// limitedSampler is a Sampler whose slots share memory. Room returns the tokens that fit beside those of now.
+type limitedSampler interface{ Room() int }
+
 // NewBatcher returns a batcher of an empty sampler.
 func NewBatcher(s Sampler) *Batcher {
 	b := &Batcher{sampler: s, slots: make([]slot, max(0, s.Slots()))}
 	b.ended = sync.NewCond(&b.mu)
-	if limited, ok := s.(interface{ Room() int }); ok {
+	if limited, ok := s.(limitedSampler); ok {
 		b.room = limited.Room
 	}
 	return b

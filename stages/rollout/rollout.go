@@ -16,6 +16,7 @@ import (
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/provider"
+	"rcgrpo/stages/internal/sampling"
 	"rcgrpo/stages/rl"
 	"rcgrpo/stages/rl/blocks"
 )
@@ -74,7 +75,7 @@ type settings struct {
 	At map[string]hcl.Range `hcl:",ranges"`
 }
 
-// EpisodesPerTask returns the number of trajectories per task.
+// EpisodesPerTask implements lang.EpisodeSampler.
 func (s *settings) EpisodesPerTask() int { return s.Samples }
 
 // Size implements lang.Sizer.
@@ -133,7 +134,7 @@ type calling struct{ *settings }
 
 // Run plays the episodes.
 func (s calling) Run(ctx context.Context, job *engine.Job) error {
-	tasks, err := checkpoint.ReadTasks(job, s.Tasks)
+	tasks, err := sampling.ReadTasks(job, s.Tasks)
 	if err != nil {
 		return err
 	}

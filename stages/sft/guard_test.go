@@ -33,7 +33,7 @@ func poisoned(t *testing.T) *checkpoint.Policy {
 	t.Helper()
 	tokens := must.Get(token.Train([]string{"a"}, 256, nil))(t)
 	const width = 8
-	m := must.Get(lm.New(lm.Config{Family: "qwen2", Vocab: tokens.Size(), Hidden: width, Layers: 1, Heads: 1, KVHeads: 1,
+	m := must.Get(lm.New(lm.Config{Decoder: "qwen2", Vocab: tokens.Size(), Hidden: width, Layers: 1, Heads: 1, KVHeads: 1,
 		HeadDim: 8, MLP: 8, RopeBase: 1000,
 		NormEps: 1e-6, MaxPosition: 64}, rand.New(rand.NewPCG(1, 1))))(t)
 	dir := t.TempDir()
@@ -59,9 +59,9 @@ func poisoned(t *testing.T) *checkpoint.Policy {
 // phrase is a sequence of random tokens, all but the first learned, with the poisonous one in the middle or
 // without.
 func phrase(r *rand.Rand, sick bool) lm.Sequence {
-	q := lm.Sequence{IDs: make([]int32, 8), Learn: make([]bool, 8)}
+	q := lm.Sequence{IDs: make([]int32, 8), Mask: make([]bool, 8)}
 	for i := range q.IDs {
-		q.IDs[i], q.Learn[i] = int32(20+r.IntN(200)), i > 0
+		q.IDs[i], q.Mask[i] = int32(20+r.IntN(200)), i > 0
 	}
 	if sick {
 		q.IDs[4] = poison

@@ -28,7 +28,7 @@ func experts(t *testing.T) (all []lm.Sequence) {
 		fixtures.Read(t, "hf/tokenizers/qwen2_5.tokenizer.json"), 0o600))
 	must.OK(t, os.WriteFile(filepath.Join(dir, chat.TemplateFile), fixtures.Read(t, "hf/chat/qwen2_5.jinja"), 0o600))
 	must.OK(t, os.WriteFile(filepath.Join(dir, "tokenizer_config.json"), []byte(`{"bos_token": null}`), 0o600))
-	must.OK(t, (checkpoint.Meta{Family: "qwen2.5"}).Write(dir))
+	must.OK(t, (checkpoint.Meta{Layout: "qwen2.5"}).Write(dir))
 	codec := must.Get(checkpoint.OpenCodec(dir, benchmark))(t)
 	data := must.Get(bfcl.LoadData(benchmark))(t)
 	for i, task := range data.Tasks() {
@@ -39,7 +39,7 @@ func experts(t *testing.T) (all []lm.Sequence) {
 		ids, learn, err := chat.Encode(codec, e, rl.TokenNone)
 		must.OK(t, err)
 		if len(ids) <= 16384 {
-			all = append(all, lm.Sequence{IDs: ids, Learn: learn})
+			all = append(all, lm.Sequence{IDs: ids, Mask: learn})
 		}
 	}
 	return all
@@ -84,14 +84,14 @@ func TestPartsOfThePapersBatchesAreNearlyEqual(t *testing.T) {
 		var items [][]lm.Sequence
 		for range n {
 			e := all[rng.IntN(len(all))]
-			prompt := slices.Index(e.Learn, true)
+			prompt := slices.Index(e.Mask, true)
 			var members []lm.Sequence
 			for m := range 5 {
 				ids := slices.Clone(e.IDs[:prompt+1+rng.IntN(len(e.IDs)-prompt)])
 				ids[prompt] = int32(m) // they differ from the first action on
-				learn := slices.Clone(e.Learn[:len(ids)])
+				learn := slices.Clone(e.Mask[:len(ids)])
 				learn[len(ids)-1] = true
-				members = append(members, lm.Sequence{IDs: ids, Learn: learn})
+				members = append(members, lm.Sequence{IDs: ids, Mask: learn})
 			}
 			items = append(items, members)
 		}

@@ -21,7 +21,7 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// Run fine-tunes with each trajectory's reward token. The checkpoint conditions on high.
+// Run fine-tunes without reward tokens. The checkpoint conditions on none.
 func (s *sft) Run(ctx context.Context, job *engine.Job) error {
 	return s.run(ctx, job, func(p *checkpoint.Policy) error {
 		p.Condition = rl.TokenNone
@@ -111,7 +111,7 @@ func (s *settings) examples(job *engine.Job, policy *checkpoint.Policy, conditio
 					"or raise "+
 					"the context of the model's architecture", t.Task, len(ids), longest, longest)
 			}
-			examples = append(examples, lm.Sequence{IDs: ids, Learn: learn})
+			examples = append(examples, lm.Sequence{IDs: ids, Mask: learn})
 		}
 	}
 	if missing > 0 {
@@ -174,22 +174,22 @@ func (s *settings) step(ctx context.Context, t *train.Training, u, total int, ba
 	return nil
 }
 
-// update makes one optimizer step on the mean negative logprob of the batch's learned tokens, and returns the
+// update makes one optimizer step on the mean negative logprob of the tokens of the batch's mask, and returns the
 // logged values and the statistics of each token. The value skipped is 1 if the gradient was not finite and
 // changed nothing, with an error if that has happened too often.
 func (s *settings) update(ctx context.Context, t *train.Training, batch []lm.Sequence, rate float64) (rl.Metric,
 	lm.TokenStats, error) {
-	var learned, tokens int
+	var inMask, tokens int
 	var items [][]lm.Sequence
 	for _, e := range batch {
 		items = append(items, []lm.Sequence{e})
 		tokens += len(e.IDs)
-		learned += e.Learned()
+		inMask += e.MaskTokens()
 	}
-	if learned == 0 {
-		return rl.Metric{}, lm.TokenStats{}, fmt.Errorf("no token of the batch is to be learned")
+	if inMask == 0 {
+		return rl.Metric{}, lm.TokenStats{}, fmt.Errorf("the batch's mask has no token")
 	}
-	weight := -1 / float64(learned)
+	weight := -1 / float64(inMask)
 	parts := train.NewParts(items, s.GradientParts)
 	results, err := train.Each(ctx, parts, t.Trainer, true, func(part []int) (lm.TokenStats, error) {
 		var sequences []lm.Sequence
@@ -206,7 +206,7 @@ func (s *settings) update(ctx context.Context, t *train.Training, batch []lm.Seq
 	stats := parts.Stats(results)
 	norm, skipped, err := t.Trainer.Update(rate)
 	values := map[string]float64{"lr": rate, "grad_norm": norm, "tokens": float64(tokens),
-		"learned_tokens": float64(learned), "skipped": 0}
+		"mask_tokens": float64(inMask), "skipped": 0}
 	if skipped {
 		values["skipped"] = 1
 	}
@@ -223,8 +223,8 @@ func (s *settings) update(ctx context.Context, t *train.Training, batch []lm.Seq
 const window = 8
 
 // batches shuffles the examples and divides them into batches of size n; the last may be smaller. Within windows
-// of eight batches, examples are sorted by length, which saves padding in attention; then the batches are
-// shuffled.
+// of eight batches, examples are sorted by length, so that a batch and its micro-batches have sequences of similar
+// length; then the batches are shuffled.
 func batches(rng *rand.Rand, examples []lm.Sequence, n int) [][]lm.Sequence {
 	shuffled := slices.Clone(examples)
 	rng.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })

@@ -46,10 +46,10 @@ func policyFor(t *testing.T, data []*rl.Trajectory, context int) *checkpoint.Pol
 		texts = append(texts, chat.DrillText(e))
 	}
 	tokens := must.Get(token.Train(texts, 320, slices.Concat(chat.DrillTokens, chat.RewardTokens)))(t)
-	m := must.Get(lm.New(lm.Config{Family: "qwen2", Vocab: tokens.Size(), Hidden: 8, Layers: 1, Heads: 1, KVHeads: 1,
+	m := must.Get(lm.New(lm.Config{Decoder: "qwen2", Vocab: tokens.Size(), Hidden: 8, Layers: 1, Heads: 1, KVHeads: 1,
 		HeadDim: 8, MLP: 8, RopeBase: 1000,
 		NormEps: 1e-6, TiedEmbeddings: true, MaxPosition: context}, rand.New(rand.NewPCG(1, 1))))(t)
-	p := &checkpoint.Policy{Meta: checkpoint.Meta{Family: checkpoint.Drill}, Model: m, Tokenizer: tokens}
+	p := &checkpoint.Policy{Meta: checkpoint.Meta{Layout: checkpoint.Drill}, Model: m, Tokenizer: tokens}
 	t.Cleanup(func() { p.Close() })
 	return p
 }
@@ -79,7 +79,7 @@ func encodeUpTo(t *testing.T, p *checkpoint.Policy, data []*rl.Trajectory, condi
 func learned(p *checkpoint.Policy, e lm.Sequence) (replies []string) {
 	for i := 0; i < len(e.IDs); i++ {
 		from := i
-		for i < len(e.IDs) && e.Learn[i] {
+		for i < len(e.IDs) && e.Mask[i] {
 			i++
 		}
 		if i > from {
@@ -179,7 +179,7 @@ func TestEveryExampleIsInOneBatch(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var examples []lm.Sequence
 	for i := range 100 {
-		examples = append(examples, lm.Sequence{IDs: make([]int32, 1+r.IntN(50)), Learn: []bool{i%2 == 0}})
+		examples = append(examples, lm.Sequence{IDs: make([]int32, 1+r.IntN(50)), Mask: []bool{i%2 == 0}})
 		examples[i].IDs[0] = int32(i)
 	}
 	got := batches(rand.New(rand.NewPCG(5, 5)), examples, 8)

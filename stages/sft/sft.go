@@ -4,7 +4,7 @@
 // sft learns trajectories without reward tokens. rctp-ft (paper, section 3.1) marks every trajectory with the
 // reward token of its quality, so that one policy learns good and bad behavior on demand.
 //
-// The loss of an update is the mean negative logprob over the learned tokens of its batch. Every epoch shuffles
+// The loss of an update is the mean negative logprob over the tokens of the mask of its batch. Every epoch shuffles
 // the data; within windows of eight batches, sequences of similar length are batched together.
 package sft
 
@@ -32,12 +32,12 @@ func Kinds() []*lang.Kind {
 	length := train.Length("epochs")
 	return []*lang.Kind{
 		{
-			Name: "sft", Version: 4, Outputs: outputs, Stochastic: draws, Length: length, Ranks: train.Ranks,
+			Name: "sft", Version: 5, Outputs: outputs, Stochastic: draws, Length: length, Ranks: train.Ranks,
 			Summary: "Supervised fine-tuning on the policy's own tokens of expert trajectories, without reward token.",
 			New:     func() lang.Stage { return &sft{settings: defaults(2)} },
 		},
 		{
-			Name: "rctp-ft", Version: 4, Outputs: outputs, Stochastic: draws, Length: length, Ranks: train.Ranks,
+			Name: "rctp-ft", Version: 5, Outputs: outputs, Stochastic: draws, Length: length, Ranks: train.Ranks,
 			Summary: "Reward-conditioned trajectory fine-tuning: expert and failed trajectories, each marked with its " +
 				"reward token.",
 			New: func() lang.Stage {

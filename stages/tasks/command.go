@@ -31,7 +31,7 @@ type timeouts struct {
 	At map[string]hcl.Range `hcl:",ranges"`
 }
 
-// ProgramProcesses returns the setting for the stages that play the tasks.
+// ProgramProcesses returns how many processes of the program a stage that plays the tasks starts.
 func (s *settings) ProgramProcesses() int { return s.Processes }
 
 // Reach implements lang.Reacher.
@@ -82,11 +82,22 @@ func (s *settings) programEffects(e blocks.Effects) {
 	e.Add(s.URL != "" && len(s.Score) == 0, "no process starts", "program", "env", "secrets")
 }
 
-// store writes the program, which may come with a server, into the folder of each set.
-func (s *settings) store(job *engine.Job, server *environment.Server) (p *environment.Program,
-	dirs map[string]string, err error) {
-	p = &environment.Program{Command: s.Command, Env: s.Env, Secrets: s.Secrets, Start: s.Timeouts.Start,
-		Step: s.Timeouts.Step, Score: s.Timeouts.Score, Server: server}
+// OwnProgram returns the program of the tasks, and its folder, which may be nil; no program if the tasks have none.
+func (s *settings) OwnProgram() (*environment.Program, *artifact.File) {
+	if !s.own() {
+		return nil, nil
+	}
+	p := &environment.Program{Command: s.Command, Env: s.Env, Secrets: s.Secrets, Start: s.Timeouts.Start,
+		Step: s.Timeouts.Step, Score: s.Timeouts.Score}
+	if s.Source == "mcp" {
+		p.Server = &environment.Server{URL: s.URL, Headers: s.Headers, Score: s.Score}
+	}
+	return p, s.Program
+}
+
+// store writes the program into the folder of each set.
+func (s *settings) store(job *engine.Job) (p *environment.Program, dirs map[string]string, err error) {
+	p, _ = s.OwnProgram()
 	dirs = map[string]string{}
 	for _, port := range s.setPorts() {
 		dirs[port], err = job.Create(port)
@@ -102,7 +113,7 @@ func (s *settings) store(job *engine.Job, server *environment.Server) (p *enviro
 
 // runProgram asks the program for its tasks, tries it, and stores it beside them.
 func (s *settings) runProgram(ctx context.Context, job *engine.Job) error {
-	_, dirs, err := s.store(job, nil)
+	_, dirs, err := s.store(job)
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,7 @@ func (s *settings) checkServer(bad func(bool, string, hcl.Range, string, ...any)
 
 // runServer reads the tasks, stores the server and its tools beside them, and tries the expected calls.
 func (s *settings) runServer(ctx context.Context, job *engine.Job) error {
-	p, dirs, err := s.store(job, &environment.Server{URL: s.URL, Headers: s.Headers, Score: s.Score})
+	p, dirs, err := s.store(job)
 	if err != nil {
 		return err
 	}

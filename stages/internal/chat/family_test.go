@@ -205,7 +205,7 @@ func TestFunctionsOfTheBenchmarkAreThoseOfTheVectors(t *testing.T) {
 			}
 		}
 	}
-	must.Contain(t, string(functions[bfcl.DoneTool]), `"name":"done"`, `"properties":{}`)
+	must.Contain(t, string(functions[bfcl.DoneTool]), `"name": "done"`, `"properties": {}`)
 	t.Logf("%d functions, %d of them in the vectors", len(functions), len(seen))
 	if len(functions) > 0 && len(seen) == 0 {
 		t.Error("no function of the benchmark occurs in the vectors")

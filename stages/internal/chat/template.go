@@ -56,7 +56,7 @@ type Settings struct {
 type Template struct {
 	Source string
 
-	program    *jinja.Program
+	program    *jinja.Template
 	variables  map[string]any
 	signatures bool    // tools and calls are texts
 	eos        []int32 // further ids that end a reply

@@ -12,14 +12,16 @@ import (
 // Functions are tool documents in the format of chat APIs and templates, by tool name.
 type Functions map[string]json.RawMessage
 
-// doneFunction documents the tool that ends a merged episode.
-const doneFunction = `{"type":"function","function":{"name":"done",` +
-	`"description":"Call this once all steps of the request are done. It ends the conversation.",` +
-	`"parameters":{"type":"object","properties":{},"required":[]}}}`
-
 // FunctionsOf converts the documents of all classes of the data's tasks to functions and adds that of done.
 func FunctionsOf(data *bfcl.Data) (Functions, error) {
-	all, seen := Functions{bfcl.DoneTool: json.RawMessage(doneFunction)}, map[string]bool{}
+	all, seen := Functions{}, map[string]bool{}
+	done, err := data.Document(bfcl.DoneTool)
+	if err != nil {
+		return nil, err
+	}
+	if all[bfcl.DoneTool], err = Function(done); err != nil {
+		return nil, err
+	}
 	for _, task := range data.Tasks() {
 		for _, class := range task.Classes {
 			if seen[class] {
@@ -38,11 +40,12 @@ func FunctionsOf(data *bfcl.Data) (Functions, error) {
 	return all, nil
 }
 
-// jsonTypes are the JSON schema names of the types in the benchmark's documents; other names are unchanged.
-var jsonTypes = map[string]string{"dict": "object", "float": "number", "tuple": "array", "any": "string"}
-
-// Function converts a tool document of the benchmark to OpenAI's format: types get their JSON schema names, and
-// the description of the response is dropped.
+// Function converts a tool document of the benchmark to OpenAI's format, in which chat templates read tools: types get
+// their JSON schema names, and the description of the response is dropped.
+//
+// bfcl.Function makes other documents on purpose. It is the official conversion for APIs, which adds the hint about
+// Python to the description and a sentence to numbers, renames unknown types to string and knows what each API
+// refuses. Templates get the words of the document alone, in its order. Both share bfcl.SchemaType.
 func Function(doc json.RawMessage) (json.RawMessage, error) {
 	v, err := jinja.ParseJSON(doc, jinja.Own)
 	if err != nil {
@@ -61,7 +64,7 @@ func Function(doc json.RawMessage) (json.RawMessage, error) {
 func renameTypes(key string, v any) any {
 	switch v := v.(type) {
 	case jinja.Text:
-		if name, ok := jsonTypes[v.String()]; ok && key == "type" {
+		if name, ok := bfcl.SchemaType(v.String()); ok && key == "type" {
 			return jinja.Own(name)
 		}
 	case jinja.List:

@@ -4,13 +4,13 @@
 //
 //	Meta         chat layout, and position and condition of the reward tokens
 //	Policy       an opened checkpoint: model, tokenizer, Meta; start with Open; needs libtorch
-//	Collector    samples episodes with a Policy
-//	Sampling     runs the stages that only sample
 //	Folder       a checkpoint or Hugging Face folder that was checked without reading weights; start with ReadFolder
 //	LoRA         the block of settings for adapters
 //	MemoryUser   stages whose memory is planned from the shape of their model
 //
-// Neighbours: lm (models), chat (layouts), train (trainings of a Policy).
+//	Join, Sync   the ranks of a stage
+//
+// Neighbours: lm (models), chat (layouts), sampling (episodes of a Policy), train (trainings of a Policy).
 package checkpoint
 
 import (
@@ -42,7 +42,7 @@ var Kept = []string{"tokenizer_config.json", "special_tokens_map.json", lm.Gener
 
 // Meta describes the use of a checkpoint beyond weights and tokenizer.
 type Meta struct {
-	Family    string `json:"family"`              // chat layout, Drill, FolderTemplate or chat.Signatures
+	Layout    string `json:"family"`              // of conversations: Drill, FolderTemplate or chat.Signatures
 	Position  string `json:"position,omitempty"`  // of the reward tokens; "" if they were never used
 	Condition string `json:"condition,omitempty"` // reward token to condition on at inference; "" for none
 	Trained   bool   `json:"trained"`             // the rows of the reward tokens have been trained

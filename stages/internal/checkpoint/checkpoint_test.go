@@ -10,8 +10,8 @@ import (
 )
 
 func TestConditionOfAnEpisode(t *testing.T) {
-	plain := Meta{Family: Drill}
-	trained := Meta{Family: Drill, Position: rl.FirstUser, Condition: rl.TokenHigh, Trained: true}
+	plain := Meta{Layout: Drill}
+	trained := Meta{Layout: Drill, Position: rl.FirstUser, Condition: rl.TokenHigh, Trained: true}
 	for name, tc := range map[string]struct {
 		meta          Meta
 		setting, want string

@@ -36,7 +36,7 @@ type Refusal struct {
 // Parts of a model folder.
 const (
 	PartFile      = "file" // of GGUF; then there is no other refusal
-	PartFamily    = "family"
+	PartDecoder   = "family"
 	PartWeights   = "weights"
 	PartTokenizer = "tokenizer"
 	PartLayout    = "chat layout"
@@ -69,7 +69,7 @@ func ReadFolder(dir, layout string) *Folder {
 			"--layout out", dir)}}}
 	}
 	return readFolder(dir, folderSource(dir), meta, func(lm.Config) (*chat.Template, error) {
-		if err != nil || meta.Family == Drill {
+		if err != nil || meta.Layout == Drill {
 			return nil, err
 		}
 		return chat.ReadTemplate(dir, meta.settings())
@@ -118,7 +118,7 @@ func readFolder(dir string, from source, meta Meta, template func(lm.Config) (*c
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("%w; docs/models.md lists the families and keys that are supported", err)
 	}
-	shaped := refuse(PartFamily, missing(err, dir, lm.ConfigFile))
+	shaped := refuse(PartDecoder, missing(err, dir, lm.ConfigFile))
 	if shaped {
 		f.Config = c
 		refuse(PartWeights, from.weights())
@@ -136,7 +136,7 @@ func readFolder(dir string, from source, meta Meta, template func(lm.Config) (*c
 		return f
 	}
 	f.Tokenizer = t
-	if f.Meta.Family != "" {
+	if f.Meta.Layout != "" {
 		var talk chat.Talk
 		if f.Template == nil {
 			talk, err = chat.NewDrill(t, f.Meta.Position)
@@ -221,7 +221,7 @@ func ReadTemplate(dir string, c lm.Config, s chat.Settings) (*chat.Template, err
 	if err := lm.CheckGeneration(dir, c); err != nil {
 		return nil, err
 	}
-	s.Decoder = c.Family
+	s.Decoder = c.Decoder
 	return chat.ReadTemplate(dir, s)
 }
 

@@ -20,12 +20,12 @@ func OpenCodec(dir, benchmark string) (rl.Codec, error) {
 }
 
 func codecOf(m Meta, tokenizer *token.Tokenizer, dir, benchmark string) (rl.Codec, error) {
-	if m.Family == Drill {
+	if m.Layout == Drill {
 		return talkOf(m, tokenizer, dir, nil)
 	}
 	if benchmark == "" {
 		return nil, fmt.Errorf("the layout %q contains the documents of tools from the benchmark's data: name its "+
-			"folder in the site file, data { bfcl = \"...\" }", m.Family)
+			"folder in the site file, data { bfcl = \"...\" }", m.Layout)
 	}
 	data, err := bfcl.LoadData(benchmark)
 	if err != nil {
@@ -41,7 +41,7 @@ func codecOf(m Meta, tokenizer *token.Tokenizer, dir, benchmark string) (rl.Code
 // talkOf opens the chat layout of a checkpoint for conversations whose tools are the functions or have documents. Every
 // layout but that of the drills is the template in the folder.
 func talkOf(m Meta, tokenizer *token.Tokenizer, dir string, functions chat.Functions) (chat.Talk, error) {
-	if m.Family == Drill {
+	if m.Layout == Drill {
 		return chat.NewDrill(tokenizer, m.Position)
 	}
 	template, err := chat.ReadTemplate(dir, m.settings())
@@ -54,7 +54,7 @@ func talkOf(m Meta, tokenizer *token.Tokenizer, dir string, functions chat.Funct
 // settings returns those with which the folder's template is read again.
 func (m Meta) settings() chat.Settings {
 	s := chat.Settings{Variables: m.Variables}
-	if m.Family == chat.Signatures {
+	if m.Layout == chat.Signatures {
 		s.Layout = chat.Signatures
 	}
 	return s
@@ -62,9 +62,9 @@ func (m Meta) settings() chat.Settings {
 
 // metaOf returns the Meta of a folder whose template was read with the settings.
 func metaOf(s chat.Settings) Meta {
-	m := Meta{Family: FolderTemplate, Variables: s.Variables}
+	m := Meta{Layout: FolderTemplate, Variables: s.Variables}
 	if s.Layout == chat.Signatures {
-		m.Family = chat.Signatures
+		m.Layout = chat.Signatures
 	}
 	return m
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // qwen7B is the shape of Qwen2.5-7B-Instruct.
-var qwen7B = lm.Config{Family: "qwen2", Vocab: 152064, Hidden: 3584, Layers: 28, Heads: 28, KVHeads: 4,
+var qwen7B = lm.Config{Decoder: "qwen2", Vocab: 152064, Hidden: 3584, Layers: 28, Heads: 28, KVHeads: 4,
 	HeadDim: 128, MLP: 18944, RopeBase: 1e6, NormEps: 1e-6, MaxPosition: 32768}
 
 // onGPU is RL of all weights in bfloat16.

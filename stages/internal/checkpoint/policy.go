@@ -3,6 +3,7 @@
 package checkpoint
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -129,6 +130,16 @@ func (p *Policy) CodecFor(documented bool, benchmark string) (rl.Codec, error) {
 
 // Talk returns the policy's chat layout for conversations whose tools have documents.
 func (p *Policy) Talk() (chat.Talk, error) { return talkOf(p.Meta, p.Tokenizer, p.dir, nil) }
+
+// Decoder returns a sampler for episodes of at most context tokens, as many at once as the memory of Open has room for.
+func (p *Policy) Decoder(context int) (*lm.Decoder, error) {
+	d, err := lm.NewDecoder(p.Model, cmp.Or(p.slots, ConcurrentEpisodes), min(context, p.Model.Config().MaxPosition))
+	if err != nil {
+		return nil, err
+	}
+	d.LimitTokens(p.tokens)
+	return d, nil
+}
 
 // Trainer returns an optimizer for the policy's weights or its adapter, one of several ranks with peers.
 func (p *Policy) Trainer(o blocks.Optimizer, microTokens int, peers lm.Peers) (*lm.Trainer, error) {

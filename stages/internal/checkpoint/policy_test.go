@@ -28,10 +28,10 @@ func fresh(t *testing.T) *Policy {
 	t.Helper()
 	tokens := must.Get(token.Train([]string{"<|user|>look<|assistant|>ls()<|call|>None<|assistant|><|end|>"}, 275,
 		slices.Concat(chat.DrillTokens, chat.RewardTokens)))(t)
-	m := must.Get(lm.New(lm.Config{Family: "qwen2", Vocab: tokens.Size(), Hidden: width, Layers: 1, Heads: 1, KVHeads: 1,
+	m := must.Get(lm.New(lm.Config{Decoder: "qwen2", Vocab: tokens.Size(), Hidden: width, Layers: 1, Heads: 1, KVHeads: 1,
 		HeadDim: width, MLP: 8, RopeBase: 1000,
 		NormEps: 1e-6, TiedEmbeddings: true, MaxPosition: 32}, rand.New(rand.NewPCG(1, 1))))(t)
-	p := &Policy{Meta: Meta{Family: Drill}, Model: m, Tokenizer: tokens}
+	p := &Policy{Meta: Meta{Layout: Drill}, Model: m, Tokenizer: tokens}
 	t.Cleanup(func() { p.Close() })
 	return p
 }
@@ -143,7 +143,7 @@ func TestMomentDecayReachesTheOptimizer(t *testing.T) {
 		trainer := must.Get(p.Trainer(o, lm.DefaultMicroTokens, lm.Peers{}))(t)
 		defer trainer.Close()
 		for _, target := range []int32{3, 9} { // the second step shows what the moments remember
-			must.Get(trainer.Accumulate(t.Context(), []lm.Sequence{{IDs: []int32{1, target}, Learn: []bool{false, true}}},
+			must.Get(trainer.Accumulate(t.Context(), []lm.Sequence{{IDs: []int32{1, target}, Mask: []bool{false, true}}},
 				nil, 1,
 				func(_, _ int, s lm.TokenStats) (lm.Weights, error) { return lm.Weights{Logp: []float64{-1}}, nil }))(t)
 			_, _, err := trainer.Update(0.01)
@@ -188,7 +188,7 @@ func TestPoliciesFromModelFolders(t *testing.T) {
 				}
 				must.OK(t, os.WriteFile(filepath.Join(dir, file), text, 0o600))
 			}
-			must.OK(t, (Meta{Family: family}).Write(dir))
+			must.OK(t, (Meta{Layout: family}).Write(dir))
 			p := reopen(t, dir)
 			must.OK(t, p.UseTokens(rl.FirstUser, "mean"))
 			if got := p.Model.Config().Vocab; got != 514 || p.Tokenizer.Size() != 514 {

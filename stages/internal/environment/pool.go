@@ -57,29 +57,33 @@ func newPool(ctx context.Context, program *Program, at bfcl.Program, o Options) 
 	for i := range cap(p.places) {
 		p.places <- p.shared[i%n]
 	}
+	var tools toolList
 	for _, raw := range hello.Tools {
 		tool, err := readTool(raw)
+		if err == nil {
+			err = tools.add(tool)
+		}
 		if err != nil {
 			return nil, errors.Join(err, p.Close())
 		}
-		p.tools = append(p.tools, tool)
 	}
+	p.tools = tools.all
 	return p, nil
 }
 
 // readTool reads a function in OpenAI's form, with or without its wrapper {"type": "function", "function": …}.
 func readTool(raw json.RawMessage) (rl.Tool, error) {
 	var f struct {
-		Name     string          `json:"name"`
-		Function json.RawMessage `json:"function"`
+		Name     string `json:"name"`
+		Function *struct {
+			Name string `json:"name"`
+		} `json:"function"`
 	}
 	if err := decode(raw, &f); err != nil {
 		return rl.Tool{}, err
 	}
-	if f.Function != nil {
-		inner, err := readTool(f.Function)
-		inner.JSON = raw
-		return inner, err
+	if f.Function != nil && f.Function.Name != "" {
+		return rl.Tool{Name: f.Function.Name, JSON: raw}, nil
 	}
 	if f.Name == "" {
 		return rl.Tool{}, fmt.Errorf("the program's hello has a tool without a name: %s", quote(raw))

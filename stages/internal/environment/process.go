@@ -163,8 +163,8 @@ func exitText(exit proc.Exit, err error) string {
 // fail ends the process. All open requests get the cause of its first fault.
 func (c *process) fail(cause string) { c.kill(errors.New(cause)) }
 
-// cause returns the first fault once there is one, or how the process ended.
-func (c *process) cause() string {
+// firstFault returns the first fault once there is one, or how the process ended.
+func (c *process) firstFault() string {
 	<-c.works.Done()
 	return context.Cause(c.works).Error()
 }
@@ -274,12 +274,12 @@ func (c *process) call(ctx context.Context, method, task string, params any, lim
 		return ctx.Err()
 	case <-timer.C:
 		c.fail(fmt.Sprintf("no answer to %s within %v", method, limit))
-		return &Fault{method, task, c.cause()}
+		return &Fault{method, task, c.firstFault()}
 	case <-c.works.Done():
 		select {
 		case a = <-answered: // before the fault
 		default:
-			return &Fault{method, task, c.cause()}
+			return &Fault{method, task, c.firstFault()}
 		}
 	}
 	if a.Result == nil {

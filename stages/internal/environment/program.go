@@ -44,6 +44,20 @@ func ReadProgram(dir string) (*Program, error) {
 	return p, nil
 }
 
+// StartsAs reports whether two descriptions start the same processes and reach the same servers. The tools of a server
+// and the modes of files are not compared, because they are found when the tasks are made.
+func (p *Program) StartsAs(other *Program) bool { return p.started() == other.started() }
+
+func (p Program) started() string {
+	p.Executable = nil
+	if p.Server != nil {
+		server := *p.Server
+		server.Tools, p.Server = nil, &server
+	}
+	text, _ := json.Marshal(p) // has no field that cannot be marshalled
+	return string(text)
+}
+
 // Write writes the description, and the program's folder without the files and folders of the names left out, into a
 // tasks artifact.
 func (p *Program) Write(dir, folder string, left []string) error {

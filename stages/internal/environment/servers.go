@@ -57,7 +57,7 @@ type session struct {
 	*mcp.ClientSession
 	dir     string   // copy of the program's folder
 	process *process // nil with a URL
-	tools   []rl.Tool
+	tools   toolList
 	names   map[string]string // of the server, by that of the tool
 }
 
@@ -182,7 +182,6 @@ func (b *bounded) Read(p []byte) (int, error) {
 // readTools lists the tools of the server.
 func (o *session) readTools(ctx context.Context) error {
 	o.names = map[string]string{}
-	bytes := 0
 	for tool, err := range o.Tools(ctx, nil) {
 		if err != nil {
 			return err
@@ -196,20 +195,39 @@ func (o *session) readTools(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if bytes += len(text); bytes > maxLine || len(o.tools) == maxTools { // a list may have pages without end
-			return fmt.Errorf("the server has more than %d tools, or %d bytes of them", maxTools, maxLine)
-		}
 		o.names[name] = tool.Name
-		o.tools = append(o.tools, rl.Tool{Name: name, JSON: text})
+		if err := o.tools.add(rl.Tool{Name: name, JSON: text}); err != nil { // a list may have pages without end
+			return err
+		}
 	}
-	if len(o.tools) == 0 {
+	if len(o.tools.all) == 0 {
 		return errors.New("the server has no tool")
 	}
 	return nil
 }
 
-// maxTools bounds the tools of a server.
-const maxTools = 10_000
+// toolList collects the tools of a program or server. Each is read in every episode and its name is in every log.
+type toolList struct {
+	all   []rl.Tool
+	bytes int
+}
+
+const (
+	maxTools     = 10_000
+	maxToolBytes = 1 << 20 // of all tools; the prompts of most models have room for less
+	maxToolName  = 256
+)
+
+func (l *toolList) add(t rl.Tool) error {
+	if len(t.Name) > maxToolName {
+		return fmt.Errorf("the name of a tool has %d bytes, want at most %d: %.40s…", len(t.Name), maxToolName, t.Name)
+	}
+	if l.bytes += len(t.JSON); l.bytes > maxToolBytes || len(l.all) == maxTools {
+		return fmt.Errorf("there are more than %d tools, or %d bytes of them", maxTools, maxToolBytes)
+	}
+	l.all = append(l.all, t)
+	return nil
+}
 
 // identifier returns the name of a tool in calls, which are written as Python.
 func identifier(name string) string {
@@ -230,14 +248,14 @@ func (o *session) fault(ctx context.Context, method, task string, err error, lim
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	text := err.Error()
+	text := fmt.Sprintf("%.1000s", err.Error()) // the server may have written most of it
 	if errors.Is(err, context.DeadlineExceeded) {
 		text = fmt.Sprintf("no answer to %s within %v", method, limit)
 	} else if o.process != nil {
 		select {
 		case <-o.process.ended:
-			if cause := o.process.cause(); cause != exitedWell { // as after the end of its input
-				text = cause
+			if fault := o.process.firstFault(); fault != exitedWell { // as after the end of its input
+				text = fault
 			}
 		case <-time.After(time.Second): // it works on; a process that has ended is found sooner
 		}
@@ -256,7 +274,7 @@ func (s *Servers) check(ctx context.Context) error {
 	}
 	defer o.close()
 	if s.described.Server.Tools == nil {
-		for _, tool := range o.tools {
+		for _, tool := range o.tools.all {
 			s.described.Server.Tools = append(s.described.Server.Tools, json.RawMessage(tool.JSON))
 		}
 	}
@@ -277,7 +295,7 @@ func (s *Servers) compareTools(o *session) error {
 		return fmt.Errorf("the tools of the server are not those that the tasks were made with: %s %s; "+
 			"run the stage tasks again with --replace", name, how)
 	}
-	for _, tool := range o.tools {
+	for _, tool := range o.tools.all {
 		switch text, ok := stored[tool.Name]; {
 		case !ok:
 			return changed(tool.Name, "is new")
@@ -320,7 +338,7 @@ func (s *Servers) Start(ctx context.Context, t *bfcl.Task, o rl.StartOptions) (r
 		e.leave()
 		return nil, e.report(err, "")
 	}
-	for _, tool := range e.session.tools {
+	for _, tool := range e.session.tools.all {
 		if row.Tools == nil || slices.ContainsFunc(row.Tools, func(n string) bool { return identifier(n) == tool.Name }) {
 			e.tools = append(e.tools, tool)
 		}
@@ -455,7 +473,7 @@ func (e *sessionEpisode) score(ctx context.Context, words []string) (float64, er
 	}
 	reward, err := Reward(out)
 	if err != nil {
-		return 0, &Fault{"score", e.task.ID, fmt.Sprintf("%s; %v%s", c.cause(), err, c.stderr())}
+		return 0, &Fault{"score", e.task.ID, fmt.Sprintf("%s; %v%s", c.firstFault(), err, c.stderr())}
 	}
 	return reward, nil
 }

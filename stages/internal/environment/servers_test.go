@@ -417,7 +417,7 @@ func TestSecretsOfHeadersStayWithTheirServer(t *testing.T) {
 
 // A server lists tools in pages without end.
 func TestListsOfToolsAreLimited(t *testing.T) {
-	page := 0
+	page, name := 0, "f"
 	at := addressed(t, func(w http.ResponseWriter, _ *http.Request, body string) bool {
 		var q struct {
 			ID     json.RawMessage
@@ -428,15 +428,50 @@ func TestListsOfToolsAreLimited(t *testing.T) {
 		}
 		page++
 		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprintf(w, `{"jsonrpc": "2.0", "id": %s, "result": {"nextCursor": "%d", "tools": [{"name": "f%d",
-			"inputSchema": {"type": "object"}, "description": %q}]}}`, q.ID, page, page, strings.Repeat("x", 1<<20))
+		fmt.Fprintf(w, `{"jsonrpc": "2.0", "id": %s, "result": {"nextCursor": "%d", "tools": [{"name": "%s%d",
+			"inputSchema": {"type": "object"}, "description": %q}]}}`, q.ID, page, name, page, strings.Repeat("x", 100<<10))
 		return true
 	})
 	s, _ := notes(t, map[string]string{}, at)
 	s.described.Start = time.Minute
-	must.Match(t, s.check(t.Context()), "the server has more than 10000 tools, or 16777216 bytes")
-	if page > 20 {
-		t.Errorf("%d pages of 1 MiB were read", page)
+	const most = "more than 10000 tools, or 1048576 bytes"
+	must.Match(t, s.check(t.Context()), most)
+	if page > 11 {
+		t.Errorf("%d pages of 100 KiB were read", page)
+	}
+	name = strings.Repeat("n", 257)
+	must.Match(t, s.check(t.Context()), "the name of a tool has 259 bytes, want at most 256")
+
+	for tools, want := range map[string]string{
+		strings.Repeat(`{"function": `, 5000) + `{"name": "f"}` + strings.Repeat("}", 5000): "a tool without a name",
+		`{"name": "` + name + `"}`: "the name of a tool has 257 bytes",
+		`{"name": "f", "parameters": {"enum": [1` + strings.Repeat(",1", 600_000) + `]}}`: most,
+	} {
+		dir := t.TempDir()
+		file := filepath.Join(dir, "answer.json")
+		answer := `{"jsonrpc": "2.0", "id": 1, "result": {"episodes": 1, "tools": [` + tools + `]}}` + "\n"
+		must.OK(t, os.WriteFile(file, []byte(answer), 0o600))
+		p := &Program{Command: []string{"sh", "-c", "cat answer.json; read line; read line"}, Start: time.Minute,
+			Step: time.Second, Score: time.Second}
+		must.OK(t, p.Write(dir, dir, []string{ProgramFile}))
+		_, err := OpenProgram(t.Context(), bfcl.Program{Dir: dir, Processes: 1}, Options{Scratch: t.TempDir(), Log: t.Logf})
+		must.Match(t, err, want)
+	}
+}
+
+func TestErrorsOfServersAreShort(t *testing.T) {
+	at := addressed(t, func(w http.ResponseWriter, _ *http.Request, body string) bool {
+		var q struct{ ID json.RawMessage }
+		_ = json.Unmarshal([]byte(body), &q)
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"jsonrpc": "2.0", "id": %s, "result": {"protocolVersion": %q}}`, q.ID, strings.Repeat("9", 1<<20))
+		return true
+	})
+	s, _ := notes(t, map[string]string{}, at)
+	err := s.check(t.Context())
+	must.Match(t, err, "unsupported protocol version")
+	if len(err.Error()) > 2000 {
+		t.Errorf("the error has %d bytes", len(err.Error()))
 	}
 }
 
@@ -599,7 +634,7 @@ func FuzzServers(f *testing.F) {
 		s, err := client.Connect(ctx, transport, &mcp.ClientSessionOptions{ProtocolVersion: sessionVersion})
 		if err == nil {
 			o := &session{ClientSession: s}
-			if err := o.readTools(ctx); err == nil && len(o.tools) == 0 {
+			if err := o.readTools(ctx); err == nil && len(o.tools.all) == 0 {
 				t.Error("a server without tools is used")
 			}
 			s.Close()

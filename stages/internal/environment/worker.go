@@ -72,8 +72,8 @@ func (w *Workers) Once(ctx context.Context, task string, more ...string) (last [
 	if err := c.awaitEnd(ctx, w.described.Step, "it did not end"); err != nil {
 		return nil, err
 	}
-	if c.cause() != exitedWell {
-		return nil, fmt.Errorf("%w%s", &Fault{"play", task, c.cause()}, c.stderr())
+	if c.firstFault() != exitedWell {
+		return nil, fmt.Errorf("%w%s", &Fault{"play", task, c.firstFault()}, c.stderr())
 	}
 	return last, nil
 }

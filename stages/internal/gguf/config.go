@@ -86,7 +86,7 @@ func (f *File) config() (c lm.Config, err error) {
 	}
 	r := &shapeReader{File: f, prefix: name + ".", known: map[string]bool{}}
 	number := func(key string, otherwise int) int { return int(take(r, key, int64(otherwise))) }
-	c = lm.Config{Family: name, NoRope: a.noRope, Hidden: number("embedding_length", 0), Layers: number("block_count", 0),
+	c = lm.Config{Decoder: name, NoRope: a.noRope, Hidden: number("embedding_length", 0), Layers: number("block_count", 0),
 		MLP: number("feed_forward_length", 0), Heads: number("attention.head_count", 0),
 		MaxPosition: number("context_length", 0), RopeBase: r.decimal("rope.freq_base", 10000),
 		NormEps: r.decimal("attention.layer_norm_rms_epsilon", 0)}

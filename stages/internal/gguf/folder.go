@@ -57,7 +57,7 @@ func (f *File) Check() error {
 	known[ropeTensor] = true
 	for _, name := range slices.Sorted(maps.Keys(f.tensors)) {
 		if !known[name] {
-			return fmt.Errorf("%s: tensor %q belongs to no part of a %s decoder", f.path, name, c.Family)
+			return fmt.Errorf("%s: tensor %q belongs to no part of a %s decoder", f.path, name, c.Decoder)
 		}
 	}
 	return nil
@@ -137,7 +137,7 @@ func (f *File) WriteFolder(ctx context.Context, dir string, progress func(done, 
 func (f *File) weight(c lm.Config, weight string, from int, into []float32) error {
 	name := tensorOf(weight)
 	turned := strings.HasSuffix(name, ".attn_q.weight") || strings.HasSuffix(name, ".attn_k.weight")
-	if !turned || !architectures[c.Family].permuted {
+	if !turned || !architectures[c.Decoder].permuted {
 		return f.Rows(name, from, into)
 	}
 	for d := c.HeadDim; len(into) > 0; from++ {

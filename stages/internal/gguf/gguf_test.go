@@ -192,8 +192,9 @@ func (f file) write(t testing.TB) []byte {
 
 // small is the file of a decoder with random-looking weights in F32.
 func small(t testing.TB, family string) file {
-	c := lm.Config{Family: family, Vocab: 6, Hidden: 8, Layers: 1, Heads: 2, KVHeads: 1, HeadDim: 6, MLP: 4, RopeBase: 1e4,
-		NormEps: 1e-5, TiedEmbeddings: true, MaxPosition: 64}
+	c := lm.Config{Decoder: family, Vocab: 6, Hidden: 8, Layers: 1, Heads: 2, KVHeads: 1, HeadDim: 6, MLP: 4,
+		RopeBase: 1e4,
+		NormEps:  1e-5, TiedEmbeddings: true, MaxPosition: 64}
 	f := fileOf(c)
 	n := 0
 	for name, shape := range lm.WeightShapes(c) {
@@ -225,13 +226,13 @@ func (f *file) add(name string, shape []int, v []float32) {
 
 // fileOf has the keys of a decoder, which converters of llama.cpp write, and no tensors.
 func fileOf(c lm.Config) file {
-	p := c.Family + "."
+	p := c.Decoder + "."
 	tokens := []string{"a", "b", "ab", "<|end|>", "<think>"}
 	types := []int{1, 1, 1, 3, 4}
 	for len(tokens) < c.Vocab {
 		tokens, types = append(tokens, "[PAD"+string(rune('0'+len(tokens)))+"]"), append(types, 5)
 	}
-	return file{magic: "GGUF", version: 3, keys: []key{{"general.architecture", c.Family}, {p + "block_count", c.Layers},
+	return file{magic: "GGUF", version: 3, keys: []key{{"general.architecture", c.Decoder}, {p + "block_count", c.Layers},
 		{p + "context_length", c.MaxPosition}, {p + "embedding_length", c.Hidden}, {p + "feed_forward_length", c.MLP},
 		{p + "attention.head_count", c.Heads}, {p + "attention.head_count_kv", c.KVHeads},
 		{p + "attention.key_length", c.HeadDim}, {p + "attention.value_length", c.HeadDim},
@@ -424,7 +425,7 @@ func TestWrittenModelsComeBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			from := fixtures.Dir(t, "hf/models/"+name)
 			c := must.Get(lm.ReadConfig(from))(t)
-			seen[c.Family] = true
+			seen[c.Decoder] = true
 			if c.RopeScaling.Factor != 0 {
 				c.RopeScaling.Original = 8192 // the fixtures have a shorter one
 			}
@@ -436,7 +437,7 @@ func TestWrittenModelsComeBack(t *testing.T) {
 			for ours, shape := range lm.WeightShapes(c) {
 				v := weights[ours]
 				heads := map[string]int{"q_proj.weight": c.Heads, "k_proj.weight": c.KVHeads}[lastParts(ours)]
-				if heads > 0 && (c.Family == "llama" || c.Family == "smollm3") {
+				if heads > 0 && (c.Decoder == "llama" || c.Decoder == "smollm3") {
 					v = permuted(v, heads, shape)
 				}
 				f.add(theirName(t, ours), shape, v)

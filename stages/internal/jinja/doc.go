@@ -3,7 +3,7 @@
 // the line; nothing is approximated. Templates may come from anyone: they read no files and no clock, and time and
 // memory are bounded.
 //
-//	Program  a parsed template; start with Parse, then Render
+//	Template  a parsed template; start with Parse, then Render
 //	Text     a string that records which of its characters users, tools and models wrote
 //	Dict     with List, the values of variables; ParseJSON reads and JSON writes them
 //

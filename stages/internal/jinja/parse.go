@@ -13,7 +13,7 @@ const (
 	maxTerms  = 5000 // of one tag: the depth of a chain of operators
 )
 
-// parser makes a Program of lexemes by the grammar of Jinja 3.1.
+// parser makes a Template of lexemes by the grammar of Jinja 3.1.
 type parser struct {
 	lexemes []lexeme
 	at      int
@@ -529,17 +529,17 @@ func (p *parser) test(e expr) expr {
 	return t
 }
 
-// Program is a parsed template. Goroutines may share it.
-type Program struct {
+// Template is a parsed template. Goroutines may share it.
+type Template struct {
 	body  []node
 	dated bool
 }
 
-// Dated reports whether the template mentions strftime_now, whose date is always that of [Program.Render].
-func (p *Program) Dated() bool { return p.dated }
+// Dated reports whether the template mentions strftime_now, whose date is always that of [Template.Render].
+func (p *Template) Dated() bool { return p.dated }
 
 // Parse reads a template of at most 1 MiB. Errors start with the line.
-func Parse(source string) (program *Program, err error) {
+func Parse(source string) (template *Template, err error) {
 	if len(source) > maxSource {
 		return nil, fmt.Errorf("the template has %d bytes; at most %d are supported", len(source), maxSource)
 	}
@@ -551,11 +551,11 @@ func Parse(source string) (program *Program, err error) {
 		switch s := recover().(type) {
 		case nil:
 		case stop:
-			program, err = nil, s.err
+			template, err = nil, s.err
 		default:
 			panic(s)
 		}
 	}()
 	body, _ := p.body()
-	return &Program{body, p.dated}, nil
+	return &Template{body, p.dated}, nil
 }

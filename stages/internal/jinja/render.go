@@ -26,7 +26,7 @@ type rendering struct {
 // Render returns the text for the variables. Beside them a template has the functions of Jinja that chat templates
 // use; strftime_now returns 26 Jul 2024, because a prompt that changes daily can be neither cached nor compared.
 // Undefined names are as in Jinja. Errors start with the line.
-func (p *Program) Render(variables map[string]any) (Text, error) {
+func (p *Template) Render(variables map[string]any) (Text, error) {
 	r := &rendering{out: &builder{}}
 	globals := &scope{values: variables, outer: &scope{values: functions()}}
 	globals = &scope{outer: globals} // variables are the caller's

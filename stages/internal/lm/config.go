@@ -10,7 +10,7 @@ import (
 
 // Config is the shape of a decoder.
 type Config struct {
-	Family         string // a key of families: "qwen2"
+	Decoder        string // a key of decoders: "qwen2"
 	Vocab          int    // rows of the embedding
 	Hidden         int    // width of the residual stream
 	Layers         int
@@ -41,16 +41,16 @@ type features struct {
 	noRope    int    // Config.NoRope unless the file says otherwise; 0: the family has no such layers
 }
 
-// families are the supported decoders by model_type.
-var families = map[string]features{
+// decoders are the supported decoders by model_type.
+var decoders = map[string]features{
 	"llama":   {class: "LlamaForCausalLM"},
 	"qwen2":   {class: "Qwen2ForCausalLM", bias: true},
 	"qwen3":   {class: "Qwen3ForCausalLM", headNorms: true},
 	"smollm3": {class: "SmolLM3ForCausalLM", noRope: 4},
 }
 
-func (c Config) bias() bool      { return families[c.Family].bias }
-func (c Config) headNorms() bool { return families[c.Family].headNorms }
+func (c Config) bias() bool      { return decoders[c.Decoder].bias }
+func (c Config) headNorms() bool { return decoders[c.Decoder].headNorms }
 
 // rotates reports whether a layer has rotary embedding.
 func (c Config) rotates(layer int) bool { return c.NoRope == 0 || (layer+1)%c.NoRope != 0 }
@@ -81,11 +81,11 @@ func (c Config) Check() error {
 			return fmt.Errorf("model config: %s must be at least 1 and at most %d, got %d", v.name, v.most, v.n)
 		}
 	}
-	_, known := families[c.Family]
+	_, known := decoders[c.Decoder]
 	switch r := c.RopeScaling; {
 	case !known:
-		return fmt.Errorf("model config: model_type %q is not supported; supported are %s", c.Family,
-			strings.Join(slices.Sorted(maps.Keys(families)), ", "))
+		return fmt.Errorf("model config: model_type %q is not supported; supported are %s", c.Decoder,
+			strings.Join(slices.Sorted(maps.Keys(decoders)), ", "))
 	case r != RopeScaling{} && !(r.Factor >= 1 && r.Low > 0 && r.High > r.Low && r.Original > 0):
 		return fmt.Errorf("model config: rope scaling needs factor >= 1, 0 < low_freq_factor < high_freq_factor and "+
 			"original_max_position_embeddings > 0, got %v, %v, %v and %d",

@@ -134,7 +134,7 @@ func (r *configReader) nothingLeft(inside string) error {
 
 func (r *configReader) config() Config {
 	c := Config{RopeBase: 10000, NormEps: 1e-6}
-	r.take("model_type", &c.Family)
+	r.take("model_type", &c.Decoder)
 	r.take("vocab_size", &c.Vocab)
 	r.take("hidden_size", &c.Hidden)
 	r.take("intermediate_size", &c.MLP)
@@ -206,7 +206,7 @@ func (r *configReader) rope(c *Config) {
 
 // noRope reads which layers have no rotary embedding.
 func (r *configReader) noRope(c *Config) {
-	if c.NoRope = families[c.Family].noRope; c.NoRope == 0 {
+	if c.NoRope = decoders[c.Decoder].noRope; c.NoRope == 0 {
 		return
 	}
 	r.take("no_rope_layer_interval", &c.NoRope)
@@ -236,7 +236,7 @@ func (r *configReader) architecture(c Config) {
 	r.take("architectures", &classes)
 	for _, class := range classes {
 		if class != c.class() && r.err == nil {
-			r.err = fmt.Errorf("architectures names %s; of model_type %q only %s is supported", class, c.Family, c.class())
+			r.err = fmt.Errorf("architectures names %s; of model_type %q only %s is supported", class, c.Decoder, c.class())
 		}
 	}
 	r.take("layer_types", &layers)
@@ -248,7 +248,7 @@ func (r *configReader) architecture(c Config) {
 }
 
 func (c Config) class() string {
-	return families[c.Family].class
+	return decoders[c.Decoder].class
 }
 
 // write writes the file with the shape of c into dir. A file from a folder keeps its other keys; weights are
@@ -258,7 +258,7 @@ func (f configFile) write(dir string, c Config) error {
 	if f == nil {
 		out = map[string]any{"architectures": []string{c.class()}, "head_dim": c.HeadDim,
 			"hidden_act": "silu", "hidden_size": c.Hidden, "intermediate_size": c.MLP,
-			"max_position_embeddings": c.MaxPosition, "model_type": c.Family, "num_attention_heads": c.Heads,
+			"max_position_embeddings": c.MaxPosition, "model_type": c.Decoder, "num_attention_heads": c.Heads,
 			"num_hidden_layers": c.Layers, "num_key_value_heads": c.KVHeads, "rms_norm_eps": c.NormEps,
 			"rope_theta": c.RopeBase, "tie_word_embeddings": c.TiedEmbeddings}
 		if c.NoRope != 0 {

@@ -57,7 +57,7 @@ func TestGenerationConfigsOfAnotherModelAreRefused(t *testing.T) {
 }
 
 func TestEveryKeyOfAConfigIsUsedOrRefused(t *testing.T) {
-	want := Config{Family: "llama", Vocab: 20, Hidden: 8, Layers: 1, Heads: 2, KVHeads: 1, HeadDim: 4, MLP: 12,
+	want := Config{Decoder: "llama", Vocab: 20, Hidden: 8, Layers: 1, Heads: 2, KVHeads: 1, HeadDim: 4, MLP: 12,
 		RopeBase:    5e5,
 		RopeScaling: RopeScaling{Factor: 8, Low: 1, High: 4, Original: 16}, NormEps: 1e-5, MaxPosition: 64}
 	for name, edits := range map[string]map[string]any{

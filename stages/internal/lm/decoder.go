@@ -22,14 +22,14 @@ type Decoder struct {
 	m        *Model
 	slots    int
 	maxLen   int
-	tokens   int       // of all slots together, where they share a pool
+	tokens   int       // of all slots together, where they share a cache
 	held     [][]int32 // tokens in each slot
 	cache    slotCache // keys and values of these tokens
 	computed int       // tokens that the model has processed
 	scratch  []float32 // [vocabulary]
 }
 
-// slotCache holds the keys and values of slots: *cache or *pool.
+// slotCache holds the keys and values of slots: *cache or *sharedCache.
 type slotCache interface {
 	// reserve makes room for want[slot] tokens in each slot, which holds live[slot]. An error that is not one of s has
 	// no effect.
@@ -58,7 +58,7 @@ func NewDecoder(m *Model, slots, maxLen int) (*Decoder, error) {
 
 func (d *Decoder) emptyCache() slotCache {
 	if torch.Flashes(d.m.device, d.m.kind, int64(d.m.cfg.HeadDim)) {
-		return &pool{m: d.m, ranges: ranges{d.tokens, make([]int, d.slots)}}
+		return &sharedCache{m: d.m, ranges: ranges{d.tokens, make([]int, d.slots)}}
 	}
 	return &cache{m: d.m, mostSlots: d.slots, mostTokens: d.maxLen}
 }
@@ -74,7 +74,7 @@ func (d *Decoder) LimitTokens(n int) {
 
 // Room returns how many tokens all slots together can still take.
 func (d *Decoder) Room() int {
-	if p, ok := d.cache.(*pool); ok {
+	if p, ok := d.cache.(*sharedCache); ok {
 		return p.room(d.lengths())
 	}
 	return math.MaxInt

@@ -106,7 +106,7 @@ func onDevice(t *testing.T) (torch.Device, Precision) {
 }
 
 // onCard is a shape of one layer's width of Qwen2.5-7B, small enough for tests.
-var onCard = Config{Family: "qwen2", Vocab: 1000, Hidden: 256, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 128, MLP: 512,
+var onCard = Config{Decoder: "qwen2", Vocab: 1000, Hidden: 256, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 128, MLP: 512,
 	RopeBase: 1e6, NormEps: 1e-6, MaxPosition: 512}
 
 // The same updates give the same weights each time, wherever the moments are and however the step is divided: neither
@@ -395,7 +395,7 @@ func TestSamplerGapOnADevice(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 4))
 	requests, all, sampled := make([]rl.Request, sequences), make([]Sequence, sequences), make([][]float64, sequences)
 	for i := range requests {
-		all[i] = Sequence{IDs: randomIDs(r, prompt, cfg.Vocab), Learn: make([]bool, prompt)}
+		all[i] = Sequence{IDs: randomIDs(r, prompt, cfg.Vocab), Mask: make([]bool, prompt)}
 		requests[i] = rl.Request{Slot: i, Feed: all[i].IDs, Temperature: 1}
 	}
 	for range reply {
@@ -404,7 +404,7 @@ func TestSamplerGapOnADevice(t *testing.T) {
 		}
 		for i, draw := range must.Get(d.Next(t.Context(), requests))(t) {
 			requests[i].Feed = []int32{draw.Token}
-			all[i].IDs, all[i].Learn = append(all[i].IDs, draw.Token), append(all[i].Learn, true)
+			all[i].IDs, all[i].Mask = append(all[i].IDs, draw.Token), append(all[i].Mask, true)
 			sampled[i] = append(sampled[i], float64(draw.Logp))
 		}
 	}

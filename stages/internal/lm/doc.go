@@ -1,4 +1,4 @@
-// Package lm is the language model: a decoder of the families Qwen2 and Llama over package torch, with its files,
+// Package lm is the language model: a decoder of the decoders Qwen2 and Llama over package torch, with its files,
 // gradient, optimizer and sampler.
 //
 // Start with New (random weights) or Load (a folder in Hugging Face's format). A Model computes Stats of given

@@ -16,7 +16,7 @@ import (
 
 func llama(t *testing.T) *Model {
 	t.Helper()
-	m := must.Get(New(Config{Family: "llama", Vocab: 20, Hidden: 8, Layers: 1, Heads: 2, KVHeads: 1, HeadDim: 4, MLP: 12,
+	m := must.Get(New(Config{Decoder: "llama", Vocab: 20, Hidden: 8, Layers: 1, Heads: 2, KVHeads: 1, HeadDim: 4, MLP: 12,
 		RopeBase: 5e5,
 		RopeScaling: RopeScaling{Factor: 8, Low: 1, High: 4,
 			Original: 16}, NormEps: 1e-5, MaxPosition: 64}, rand.New(rand.NewPCG(1, 2))))(t)

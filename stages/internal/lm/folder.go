@@ -63,7 +63,7 @@ func eachWeight(dir string, cfg Config, f func(*weightsReader, weight) error) er
 			}
 			for name := range r.tensors {
 				if !known[name] {
-					return fmt.Errorf("%s: tensor %.200q belongs to no part of a %s decoder", r.path, name, cfg.Family)
+					return fmt.Errorf("%s: tensor %.200q belongs to no part of a %s decoder", r.path, name, cfg.Decoder)
 				}
 			}
 		}

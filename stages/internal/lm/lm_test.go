@@ -28,13 +28,13 @@ func TestMain(m *testing.M) {
 
 // tiny has shapes that are no multiples of the kernels' vectors, and three query heads to a key head.
 func tiny(tied bool) Config {
-	return Config{Family: "qwen2", Vocab: 23, Hidden: 12, Layers: 2, Heads: 6, KVHeads: 2, HeadDim: 6,
+	return Config{Decoder: "qwen2", Vocab: 23, Hidden: 12, Layers: 2, Heads: 6, KVHeads: 2, HeadDim: 6,
 		MLP: 20, RopeBase: 1000, NormEps: 1e-6, TiedEmbeddings: tied, MaxPosition: 64}
 }
 
 // drillSize is the decoder of the drills (docs/training.md 5).
 func drillSize() Config {
-	return Config{Family: "qwen2", Vocab: 1408, Hidden: 128, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 32,
+	return Config{Decoder: "qwen2", Vocab: 1408, Hidden: 128, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 32,
 		MLP: 384, RopeBase: 1000, NormEps: 1e-6, TiedEmbeddings: true, MaxPosition: 384}
 }
 
@@ -104,10 +104,10 @@ func slope(weights, direction []float32, loss func(weights []float32) float64) f
 func someSequences(r *rand.Rand, n, longest, vocab int, share float64) (all []Sequence) {
 	for range n {
 		length := 2 + r.IntN(longest-1)
-		q := Sequence{IDs: make([]int32, length), Learn: make([]bool, length)}
+		q := Sequence{IDs: make([]int32, length), Mask: make([]bool, length)}
 		for t := range q.IDs {
 			q.IDs[t] = int32(r.IntN(vocab))
-			q.Learn[t] = t > 0 && r.Float64() < share
+			q.Mask[t] = t > 0 && r.Float64() < share
 		}
 		all = append(all, q)
 	}
@@ -187,7 +187,7 @@ func TestSharedPrefixesGiveEqualGradients(t *testing.T) {
 	var all []Sequence
 	for _, q := range someSequences(r, 4, 40, m.cfg.Vocab, 0.5) {
 		for range 3 {
-			branch := Sequence{IDs: slices.Clone(q.IDs), Learn: slices.Clone(q.Learn)}
+			branch := Sequence{IDs: slices.Clone(q.IDs), Mask: slices.Clone(q.Mask)}
 			for at := r.IntN(len(q.IDs)); at < len(q.IDs); at++ {
 				branch.IDs[at] = int32(r.IntN(m.cfg.Vocab))
 			}
@@ -233,7 +233,7 @@ func TestSharedPrefixesGiveEqualGradients(t *testing.T) {
 
 func TestMaskedTokensHaveNoLoss(t *testing.T) {
 	m := newModel(t, tiny(true), 1)
-	q := Sequence{IDs: []int32{1, 2, 3, 4, 5, 6}, Learn: []bool{false, false, true, true, false, false}}
+	q := Sequence{IDs: []int32{1, 2, 3, 4, 5, 6}, Mask: []bool{false, false, true, true, false, false}}
 	gradient := func(q Sequence) []float32 {
 		tr := newTrainer(t, m, adamW(DefaultMicroTokens))
 		s := must.Get(tr.Accumulate(t.Context(), []Sequence{q}, nil, 1, func(_, _ int, s TokenStats) (Weights, error) {
@@ -244,7 +244,7 @@ func TestMaskedTokensHaveNoLoss(t *testing.T) {
 		}
 		return must.Get(tr.Gradient())(t)
 	}
-	other := Sequence{IDs: []int32{1, 2, 3, 4, 7, 8}, Learn: q.Learn}
+	other := Sequence{IDs: []int32{1, 2, 3, 4, 7, 8}, Mask: q.Mask}
 	if !slices.Equal(gradient(q), gradient(other)) {
 		t.Error("tokens after the last learned one changed the gradient")
 	}
@@ -258,8 +258,8 @@ func TestSequencesWithoutLearnedTokensAddNothing(t *testing.T) {
 	m := newModel(t, tiny(true), 1)
 	tr := newTrainer(t, m, adamW(4))
 	calls := 0
-	_, err := tr.Accumulate(t.Context(), []Sequence{{IDs: []int32{1, 2, 3}, Learn: make([]bool, 3)}, {},
-		{IDs: []int32{4}, Learn: []bool{false}}}, nil, 1,
+	_, err := tr.Accumulate(t.Context(), []Sequence{{IDs: []int32{1, 2, 3}, Mask: make([]bool, 3)}, {},
+		{IDs: []int32{4}, Mask: []bool{false}}}, nil, 1,
 		func(_, n int, s TokenStats) (Weights, error) { calls += n; return Weights{}, nil })
 	if err != nil || calls != 3 {
 		t.Errorf("got %v after %d sequences, want none after 3", err, calls)
@@ -286,16 +286,16 @@ func descend(_, _ int, s TokenStats) (Weights, error) {
 func TestInvalidBatchesAreRefused(t *testing.T) {
 	m := newModel(t, tiny(true), 1)
 	tr := newTrainer(t, m, adamW(DefaultMicroTokens))
-	good := Sequence{IDs: []int32{1, 2}, Learn: []bool{false, true}}
+	good := Sequence{IDs: []int32{1, 2}, Mask: []bool{false, true}}
 	for name, tc := range map[string]struct {
 		q           Sequence
 		temperature float64
 		w           Weights
 	}{
-		"unknown token":          {Sequence{IDs: []int32{1, 99}, Learn: []bool{false, true}}, 1, Weights{}},
-		"flags missing":          {Sequence{IDs: []int32{1, 2}, Learn: []bool{true}}, 1, Weights{}},
-		"first token learned":    {Sequence{IDs: []int32{1, 2}, Learn: []bool{true, true}}, 1, Weights{}},
-		"too long":               {Sequence{IDs: make([]int32, 65), Learn: make([]bool, 65)}, 1, Weights{}},
+		"unknown token":          {Sequence{IDs: []int32{1, 99}, Mask: []bool{false, true}}, 1, Weights{}},
+		"flags missing":          {Sequence{IDs: []int32{1, 2}, Mask: []bool{true}}, 1, Weights{}},
+		"first token learned":    {Sequence{IDs: []int32{1, 2}, Mask: []bool{true, true}}, 1, Weights{}},
+		"too long":               {Sequence{IDs: make([]int32, 65), Mask: make([]bool, 65)}, 1, Weights{}},
 		"temperature 0":          {good, 0, Weights{}},
 		"too many weights":       {good, 1, Weights{Logp: []float64{1, 2}}},
 		"KL without a reference": {good, 1, Weights{KL: []float64{1}}},
@@ -314,7 +314,7 @@ func TestNonFiniteGradientsAreSkipped(t *testing.T) {
 	m := newModel(t, tiny(true), 1)
 	before, _ := m.Weights()
 	tr := newTrainer(t, m, adamW(DefaultMicroTokens))
-	all := []Sequence{{IDs: []int32{1, 2}, Learn: []bool{false, true}}}
+	all := []Sequence{{IDs: []int32{1, 2}, Mask: []bool{false, true}}}
 	for i := 1; i <= maxSkipped; i++ {
 		must.Get(tr.Accumulate(t.Context(), all, nil, 1, func(int, int, TokenStats) (Weights, error) {
 			return Weights{Logp: []float64{math.NaN()}}, nil
@@ -373,11 +373,11 @@ func TestDecodedLogProbsEqualTheTrainingPass(t *testing.T) {
 			draws := must.Get(d.Next(t.Context(), requests))(t)
 			for j, q := range requests {
 				i := q.Slot
-				for len(all[i].IDs)+len(q.Feed) > len(all[i].Learn) { // fed tokens not drawn before
-					all[i].Learn = append(all[i].Learn, false)
+				for len(all[i].IDs)+len(q.Feed) > len(all[i].Mask) { // fed tokens not drawn before
+					all[i].Mask = append(all[i].Mask, false)
 				}
 				all[i].IDs = append(all[i].IDs, q.Feed...)
-				all[i].Learn = append(all[i].Learn, true)
+				all[i].Mask = append(all[i].Mask, true)
 				logps[i] = append(logps[i], float64(draws[j].Logp))
 				feeds[i] = []int32{draws[j].Token}
 				for range r.IntN(3) { // an observation
@@ -387,7 +387,7 @@ func TestDecodedLogProbsEqualTheTrainingPass(t *testing.T) {
 		}
 		var want []float64
 		for i := range all {
-			if len(all[i].Learn) > len(all[i].IDs) { // the last draw was never fed
+			if len(all[i].Mask) > len(all[i].IDs) { // the last draw was never fed
 				all[i].IDs = append(all[i].IDs, feeds[i][0])
 			}
 			want = append(want, logps[i]...)
@@ -472,7 +472,7 @@ func TestDrawsFollowTheInverseCDF(t *testing.T) {
 	// The distribution from the training pass.
 	var p []float64
 	for id := range m.cfg.Vocab {
-		s := allStats(t, m, []Sequence{{IDs: []int32{3, 1, int32(id)}, Learn: []bool{false, false, true}}}, nil, 0.5)
+		s := allStats(t, m, []Sequence{{IDs: []int32{3, 1, int32(id)}, Mask: []bool{false, false, true}}}, nil, 0.5)
 		p = append(p, math.Exp(s.Logp[0]))
 	}
 	cumulated, best := 0.0, 0

@@ -22,7 +22,7 @@ type Use struct {
 	Parts      int  // partial gradients of an update; 0 counts as 1
 
 	Slots, Context int // sequences sampled at once and their maximal length; 0 for none
-	Tokens         int // of these sequences together, where they share a pool; 0: Slots × Context
+	Tokens         int // of these sequences together, where they share a cache; 0: Slots × Context
 	Threads        int // CPU threads that sample; 0 counts as 1
 
 	Precision Precision // of products; "" is float32
@@ -169,7 +169,7 @@ func sumOf(parts []MemoryPart, host bool) (total int64) {
 const MaxSlots = 256
 
 // FitSlots completes a use for a GPU with so much memory: the episodes that it has room for beside the rest, at least
-// one. Where they share a pool, they need half of their maximal length on average, and the pool takes what is left.
+// one. Where they share a cache, they need half of their maximal length on average, and the cache takes what is left.
 func (c Config) FitSlots(u Use, have int64) Use {
 	u.Slots = min(u.Slots, MaxSlots)
 	left := have - TotalMemory(c.Plan(u).Always) - c.samplingPass(u)

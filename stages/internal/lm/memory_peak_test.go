@@ -76,7 +76,7 @@ func resident(line string) (int64, error) {
 }
 
 // warmUp is the shape of a small model that loads the libraries before the measurement.
-var warmUp = Config{Family: "qwen2", Vocab: 32, Hidden: 16, Layers: 2, Heads: 2, KVHeads: 1, HeadDim: 8, MLP: 16,
+var warmUp = Config{Decoder: "qwen2", Vocab: 32, Hidden: 16, Layers: 2, Heads: 2, KVHeads: 1, HeadDim: 8, MLP: 16,
 	RopeBase: 1e4, NormEps: 1e-6, MaxPosition: 64}
 
 func (c peakCase) measure() error {
@@ -212,7 +212,7 @@ func (c peakCase) sequences(rng *rand.Rand) (all []Sequence) {
 	n := max(1, c.Members)
 	for range n {
 		q := Sequence{IDs: slices.Concat(prompt, draw((c.Use.Pass-len(prompt))/n+1))}
-		q.Learn = slices.Concat(make([]bool, len(prompt)), slices.Repeat([]bool{true}, len(q.IDs)-len(prompt)))
+		q.Mask = slices.Concat(make([]bool, len(prompt)), slices.Repeat([]bool{true}, len(q.IDs)-len(prompt)))
 		all = append(all, q)
 	}
 	return all
@@ -222,7 +222,7 @@ func (c peakCase) sequences(rng *rand.Rand) (all []Sequence) {
 // add to it; activations are less, because the plan counts all of a pass at its peak.
 func TestPlannedMemoryEqualsMeasuredMemory(t *testing.T) {
 	shape := func(vocab, hidden, layers, heads, mlp int) Config {
-		return Config{Family: "qwen2", Vocab: vocab, Hidden: hidden, Layers: layers, Heads: heads, KVHeads: heads / 2,
+		return Config{Decoder: "qwen2", Vocab: vocab, Hidden: hidden, Layers: layers, Heads: heads, KVHeads: heads / 2,
 			HeadDim: hidden / heads, MLP: mlp,
 			RopeBase: 1e4, NormEps: 1e-6, TiedEmbeddings: true, MaxPosition: 2048}
 	}
@@ -261,7 +261,7 @@ func TestPlannedMemoryEqualsMeasuredMemory(t *testing.T) {
 			Use: Use{Train: true, Reference: true, Pass: 700, Slots: 32, Context: 128}},
 	}
 	normed := shape(500, 256, 8, 4, 256)
-	normed.Family, normed.HeadDim = "qwen3", 128
+	normed.Decoder, normed.HeadDim = "qwen3", 128
 	cases["activations with norms of heads"] = peakCase{Config: normed, Use: Use{Train: true, Pass: 1000}}
 	cases["sampling with norms of heads"] = peakCase{Config: normed, Use: Use{Slots: 32, Context: 512}}
 	for _, n := range []int{1, 2, 4} { // with more parts than ranks, and with as many

@@ -9,7 +9,7 @@ import (
 )
 
 // qwen7B is the shape of Qwen2.5-7B-Instruct.
-var qwen7B = Config{Family: "qwen2", Vocab: 152064, Hidden: 3584, Layers: 28, Heads: 28, KVHeads: 4,
+var qwen7B = Config{Decoder: "qwen2", Vocab: 152064, Hidden: 3584, Layers: 28, Heads: 28, KVHeads: 4,
 	HeadDim: 128, MLP: 18944, RopeBase: 1e6, NormEps: 1e-6, MaxPosition: 32768}
 
 // The figures of docs/training.md 4, which are of bfloat16 products beside float32 weights and moments.
@@ -56,9 +56,9 @@ func TestMemoryOfQwen7BIsThatOfTheTrainingPage(t *testing.T) {
 
 func TestAMicroBatchCountsASharedPrefixOnce(t *testing.T) {
 	learned := func(prompt, reply []int32) Sequence { // of a reply of n tokens, the last is predicted and has no row
-		q := Sequence{IDs: slices.Concat(prompt, reply), Learn: make([]bool, len(prompt)+len(reply))}
+		q := Sequence{IDs: slices.Concat(prompt, reply), Mask: make([]bool, len(prompt)+len(reply))}
 		for i := range reply {
-			q.Learn[len(prompt)+i] = true
+			q.Mask[len(prompt)+i] = true
 		}
 		return q
 	}
@@ -67,7 +67,7 @@ func TestAMicroBatchCountsASharedPrefixOnce(t *testing.T) {
 	for _, reply := range [][]int32{{7, 8, 9}, {7, 5, 9}, {3, 3, 3}} {
 		group = append(group, learned(prompt, reply))
 	}
-	late := Sequence{IDs: make([]int32, 5), Learn: []bool{false, true, false, false, false}}
+	late := Sequence{IDs: make([]int32, 5), Mask: []bool{false, true, false, false, false}}
 	strangers := []Sequence{group[0], learned(other, []int32{7, 8, 9})}
 	for name, tc := range map[string]struct {
 		sequences []Sequence
@@ -78,7 +78,7 @@ func TestAMicroBatchCountsASharedPrefixOnce(t *testing.T) {
 		"the same trajectory twice":   {[]Sequence{group[0], group[0]}, 8, map[int]int{8: 1}},
 		"different prompts":           {strangers, 16, map[int]int{16: 1, 15: 2}},
 		"tokens after the last reply": {[]Sequence{late}, 1, nil},
-		"nothing to learn":            {[]Sequence{{IDs: make([]int32, 5), Learn: make([]bool, 5)}}, 0, nil},
+		"nothing to learn":            {[]Sequence{{IDs: make([]int32, 5), Mask: make([]bool, 5)}}, 0, nil},
 		"no sequence":                 {nil, 0, map[int]int{1: 0}},
 	} {
 		if got := PackedRows(tc.sequences); got != tc.rows {
@@ -93,7 +93,7 @@ func TestAMicroBatchCountsASharedPrefixOnce(t *testing.T) {
 }
 
 func TestParametersOfAnAdapter(t *testing.T) {
-	c := Config{Family: "llama", Vocab: 20, Hidden: 8, Layers: 2, Heads: 2, KVHeads: 1, HeadDim: 4, MLP: 12,
+	c := Config{Decoder: "llama", Vocab: 20, Hidden: 8, Layers: 2, Heads: 2, KVHeads: 1, HeadDim: 4, MLP: 12,
 		RopeBase: 1e4, NormEps: 1e-5, MaxPosition: 8}
 	if got, want := (LoRA{Rank: 3, Targets: []string{"q_proj",
 		"down_proj"}}).Parameters(c), 2*3*((8+8)+(8+12)); got != want {
@@ -113,7 +113,7 @@ func TestMemoryText(t *testing.T) {
 	}
 }
 
-var llama8B = Config{Family: "llama", Vocab: 128256, Hidden: 4096, Layers: 32, Heads: 32, KVHeads: 8,
+var llama8B = Config{Decoder: "llama", Vocab: 128256, Hidden: 4096, Layers: 32, Heads: 32, KVHeads: 8,
 	HeadDim: 128, MLP: 14336, RopeBase: 5e5, NormEps: 1e-5, MaxPosition: 131072}
 
 // The paper's experiments on cards of 141 GB: GiB on each card, computed by hand from the numbers of weights. "pass"
@@ -186,7 +186,7 @@ func TestPlanOfThePapersModelsOnOneAndEightCards(t *testing.T) {
 		if a, b := kv/c.kvToken(2)/16384, kv/c.kvToken(2)/8192; int(a) != slots || int(b) != slots8 {
 			t.Errorf("%s: got %d and %d slots", line, a, b)
 		}
-		if u.Slots > 0 { // a layer of the pool exists twice while its tokens move
+		if u.Slots > 0 { // a layer of the shared cache exists twice while its tokens move
 			u = c.FitSlots(u, have)
 			if whole := u.Tokens / 16384; u.Slots != min(MaxSlots, 2*u.Tokens/16384) || whole < slots*97/100 || whole > slots {
 				t.Errorf("%s: samples %d episodes with %d tokens, want room for 97 to 100 %% of %d of 16384", line, u.Slots,

@@ -87,9 +87,9 @@ func (g *views) addHead(s *torch.Scope, dlogits, hidden *torch.Tensor) {
 type layerViews struct {
 	qkv, o, gateUp, down *torch.Tensor // [out, in]
 	q, kv                *torch.Tensor // the two parts of qkv
-	qkvBias              *torch.Tensor // nil in families without biases, with its parts
+	qkvBias              *torch.Tensor // nil in decoders without biases, with its parts
 	qBias, kvBias        *torch.Tensor
-	qNorm, kNorm         *torch.Tensor // of heads, [HeadDim]; nil in families without them
+	qNorm, kNorm         *torch.Tensor // of heads, [HeadDim]; nil in decoders without them
 	norm1, norm2         *torch.Tensor
 }
 

@@ -122,7 +122,7 @@ func (b maskedBatch) sequences() (all []Sequence, learned int) {
 			if learn {
 				learned++
 			}
-			q.IDs, q.Learn = append(q.IDs, id), append(q.Learn, learn)
+			q.IDs, q.Mask = append(q.IDs, id), append(q.Mask, learn)
 		}
 		all = append(all, q)
 	}
@@ -189,9 +189,9 @@ func near(t *testing.T, what string, got, want, tolerance float64) {
 
 // learnAll makes every token but the first one that is learned.
 func learnAll(ids []int32) Sequence {
-	s := Sequence{IDs: ids, Learn: make([]bool, len(ids))}
-	for i := range s.Learn {
-		s.Learn[i] = i > 0
+	s := Sequence{IDs: ids, Mask: make([]bool, len(ids))}
+	for i := range s.Mask {
+		s.Mask[i] = i > 0
 	}
 	return s
 }

@@ -20,7 +20,7 @@ type batch struct {
 	learn     []int64       // [P] the rows that predict
 	learnAt   []int32       // [P] their positions
 	targets   []int64       // [P] predicted tokens
-	owner     []int32       // prediction of each learned token, in order; equal predictions are one
+	owner     []int32       // prediction of each token of the mask, in order; equal predictions are one
 }
 
 // prediction is a token at the end of a path of rows.
@@ -53,7 +53,7 @@ func (m *Model) pack(sequences []Sequence, first int) (*batch, error) {
 		}
 		path := b.full.Path[b.full.Bounds[i]:]
 		for t := range end {
-			if !q.Learn[t+1] {
+			if !q.Mask[t+1] {
 				continue
 			}
 			p := prediction{path[t], q.IDs[t+1]}
@@ -78,8 +78,8 @@ func (m *Model) pack(sequences []Sequence, first int) (*batch, error) {
 
 // check refuses a sequence that the model cannot learn.
 func (m *Model) check(q Sequence) error {
-	if len(q.Learn) != len(q.IDs) {
-		return fmt.Errorf("has %d tokens and %d learn flags", len(q.IDs), len(q.Learn))
+	if len(q.Mask) != len(q.IDs) {
+		return fmt.Errorf("has %d tokens and a mask of %d", len(q.IDs), len(q.Mask))
 	}
 	if len(q.IDs) > m.cfg.MaxPosition {
 		return fmt.Errorf("has %d tokens; the model has %d positions", len(q.IDs), m.cfg.MaxPosition)
@@ -89,8 +89,8 @@ func (m *Model) check(q Sequence) error {
 			return fmt.Errorf("has the token %d at position %d; the vocabulary has %d", id, t, m.cfg.Vocab)
 		}
 	}
-	if len(q.Learn) > 0 && q.Learn[0] {
-		return errors.New("learns its first token, which nothing predicts")
+	if len(q.Mask) > 0 && q.Mask[0] {
+		return errors.New("has its first token in the mask, which nothing predicts")
 	}
 	return nil
 }
@@ -216,13 +216,13 @@ func (m *Model) rope(s *torch.Scope, l int, x *torch.Tensor, heads int64, positi
 	}
 }
 
-// headNorms are the intermediates of the norms of queries and keys, a row per head; nil in families without them.
+// headNorms are the intermediates of the norms of queries and keys, a row per head; nil in decoders without them.
 type headNorms struct {
 	q, k         *torch.Tensor // before the norm [N·heads, D]
 	qRstd, kRstd *torch.Tensor // [N·heads]
 }
 
-// normHeads replaces each head of q [N, heads·D] and k [N, kvHeads·D] by its RMSNorm, in families that have it.
+// normHeads replaces each head of q [N, heads·D] and k [N, kvHeads·D] by its RMSNorm, in decoders that have it.
 func (m *Model) normHeads(s *torch.Scope, w *layerViews, q, k *torch.Tensor) (t headNorms) {
 	if w.qNorm != nil {
 		t.q, t.qRstd = m.normEach(s, q, w.qNorm)
@@ -384,8 +384,8 @@ type head struct {
 	rows              int // of a chunk
 }
 
-// newHead computes the statistics of all learned tokens of a batch, in chunks of so many rows. With keep, few logits
-// are stored for the gradient.
+// newHead computes the statistics of all tokens of the mask of a batch, in chunks of so many rows. With keep, few
+// logits are stored for the gradient.
 func newHead(s *torch.Scope, m, ref *Model, b *batch, temperature float64, hidden *torch.Tensor, chunk int,
 	keep bool) *head {
 	h := &head{m: m, ref: ref, b: b, temperature: temperature, hidden: hidden, rows: chunk}

@@ -26,7 +26,7 @@ func family(r *rand.Rand, vocab, n int, alike ...int) [][]int32 {
 	return out
 }
 
-// TestSharedPrefixesSampleIdentically feeds families of sequences together, and one after another beside
+// TestSharedPrefixesSampleIdentically feeds decoders of sequences together, and one after another beside
 // slots that hold a beginning, and compares with each fed alone.
 func TestSharedPrefixesSampleIdentically(t *testing.T) {
 	m := shake(t, newModel(t, drillSize(), 1), 2, 0.02)

@@ -19,21 +19,21 @@ func BenchmarkShape(b *testing.B) {
 		cfg                   Config
 		batch, length, prompt int
 	}{
-		{"4M", Config{Family: "qwen2", Vocab: 2048, Hidden: 256, Layers: 4, Heads: 4, KVHeads: 2, HeadDim: 64, MLP: 704,
+		{"4M", Config{Decoder: "qwen2", Vocab: 2048, Hidden: 256, Layers: 4, Heads: 4, KVHeads: 2, HeadDim: 64, MLP: 704,
 			RopeBase: 10000, NormEps: 1e-6,
 			MaxPosition: 4096}, 32, 256, 64},
-		{"100M", Config{Family: "qwen2", Vocab: 16384, Hidden: 768, Layers: 12, Heads: 12, KVHeads: 4, HeadDim: 64,
+		{"100M", Config{Decoder: "qwen2", Vocab: 16384, Hidden: 768, Layers: 12, Heads: 12, KVHeads: 4, HeadDim: 64,
 			MLP: 2048, RopeBase: 10000,
 			NormEps: 1e-6, MaxPosition: 4096}, 8, 256, 64},
-		{"SmolLM2", Config{Family: "llama", Vocab: 49152, Hidden: 576, Layers: 30, Heads: 9, KVHeads: 3, HeadDim: 64,
+		{"SmolLM2", Config{Decoder: "llama", Vocab: 49152, Hidden: 576, Layers: 30, Heads: 9, KVHeads: 3, HeadDim: 64,
 			MLP: 1536, RopeBase: 100000, NormEps: 1e-5, MaxPosition: 4096, TiedEmbeddings: true}, 8, 256, 64},
 	} {
 		r := rand.New(rand.NewPCG(1, 1))
 		batch := make([]Sequence, size.batch)
 		for i := range batch {
-			batch[i] = Sequence{IDs: randomIDs(r, size.length, size.cfg.Vocab), Learn: make([]bool, size.length)}
+			batch[i] = Sequence{IDs: randomIDs(r, size.length, size.cfg.Vocab), Mask: make([]bool, size.length)}
 			for t := 1; t < size.length; t++ {
-				batch[i].Learn[t] = r.IntN(2) == 0
+				batch[i].Mask[t] = r.IntN(2) == 0
 			}
 		}
 		tokens := float64(size.batch * size.length)

@@ -59,9 +59,9 @@ func episodes(n, vocab int) (all []Sequence) {
 	r := rand.New(rand.NewPCG(8, 8))
 	for range n {
 		length := 60 + r.IntN(160)
-		q := Sequence{IDs: randomIDs(r, length, vocab), Learn: make([]bool, length)}
+		q := Sequence{IDs: randomIDs(r, length, vocab), Mask: make([]bool, length)}
 		for t := range q.IDs {
-			q.Learn[t] = t%40 >= 28
+			q.Mask[t] = t%40 >= 28
 		}
 		all = append(all, q)
 	}

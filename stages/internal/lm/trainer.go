@@ -133,9 +133,9 @@ func (t *Trainer) Close() error {
 	})
 }
 
-// Accumulate adds the gradient of Σ weight·statistic over the learned tokens of a batch. Micro-batches consist of
+// Accumulate adds the gradient of Σ weight·statistic over the tokens of the mask of a batch. Micro-batches consist of
 // whole sequences with at most MicroTokens rows (PackedRows), or of one longer sequence. After the forward pass of a
-// micro-batch, weigh gets the index of its first sequence, their number and the statistics of their learned
+// micro-batch, weigh gets the index of its first sequence, their number and the statistics of their mask's
 // tokens, and returns the derivatives of the loss with respect to them; three nil slices skip the backward pass.
 // weigh runs on the device's thread and must not use a model. ref, for LogpRef and KL, may be nil. Accumulate
 // returns the statistics of the whole batch.
@@ -163,7 +163,7 @@ func (t *Trainer) Accumulate(ctx context.Context, sequences []Sequence, ref *Mod
 		})
 }
 
-// headWeights sums the weights of learned tokens by prediction.
+// headWeights sums the weights of the mask's tokens by prediction.
 func headWeights(w Weights, b *batch, hasRef bool) (rows []torch.HeadWeight, any bool, err error) {
 	n := len(b.owner)
 	rows = make([]torch.HeadWeight, len(b.targets))
@@ -172,7 +172,7 @@ func headWeights(w Weights, b *batch, hasRef bool) (rows []torch.HeadWeight, any
 			return
 		}
 		if len(values) != n {
-			err = fmt.Errorf("weights: %d for %s, want one for each of %d learned tokens", len(values), name, n)
+			err = fmt.Errorf("weights: %d for %s, want one for each of %d tokens of the mask", len(values), name, n)
 			return
 		}
 		for i, v := range values {

@@ -41,13 +41,13 @@ func TestFoldersForTransformers(t *testing.T) {
 		write(t, name+"-lora", name, a.Model())
 	})
 	for name, cfg := range map[string]Config{
-		"fresh-qwen2": {Family: "qwen2", Vocab: 90, Hidden: 24, Layers: 2, Heads: 3, KVHeads: 1, HeadDim: 8, MLP: 40,
+		"fresh-qwen2": {Decoder: "qwen2", Vocab: 90, Hidden: 24, Layers: 2, Heads: 3, KVHeads: 1, HeadDim: 8, MLP: 40,
 			RopeBase: 1000, NormEps: 1e-6,
 			TiedEmbeddings: true, MaxPosition: 64},
-		"fresh-llama": {Family: "llama", Vocab: 90, Hidden: 24, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 6, MLP: 40,
+		"fresh-llama": {Decoder: "llama", Vocab: 90, Hidden: 24, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 6, MLP: 40,
 			RopeBase: 5e5, NormEps: 1e-5,
 			RopeScaling: RopeScaling{Factor: 8, Low: 1, High: 4, Original: 16}, MaxPosition: 64},
-		"fresh-qwen3": {Family: "qwen3", Vocab: 90, Hidden: 24, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 10, MLP: 40,
+		"fresh-qwen3": {Decoder: "qwen3", Vocab: 90, Hidden: 24, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 10, MLP: 40,
 			RopeBase: 1e6, NormEps: 1e-6, MaxPosition: 64},
 	} {
 		m := newModel(t, cfg, 1)

@@ -10,25 +10,25 @@ import (
 
 func sqrt(n int) float64 { return math.Sqrt(float64(n)) }
 
-// Sequence is one sequence of token ids. Learn[t] marks token t, given those before it, as a token with loss. The
-// first token cannot have loss.
+// Sequence is one sequence of token ids. Mask[t] is true where token t, given those before it, has a loss. The first
+// token cannot have one.
 type Sequence struct {
-	IDs   []int32
-	Learn []bool
+	IDs  []int32
+	Mask []bool
 }
 
-// Learned returns the number of learned tokens.
-func (q Sequence) Learned() int {
+// MaskTokens returns the number of tokens of the mask, those with a loss.
+func (q Sequence) MaskTokens() int {
 	n := 0
-	for _, learn := range q.Learn {
-		if learn {
+	for _, masked := range q.Mask {
+		if masked {
 			n++
 		}
 	}
 	return n
 }
 
-// TokenStats contains statistics of the learned tokens of a batch, in order of sequences and positions. LogpRef
+// TokenStats contains statistics of the tokens of the mask of a batch, in order of sequences and positions. LogpRef
 // and KL are nil without a reference.
 type TokenStats struct {
 	Logp    []float64 // logprob of the token at the temperature
@@ -86,10 +86,11 @@ const (
 // DefaultMicroTokens holds several groups at once, whose members share prefixes.
 const DefaultMicroTokens = 4096
 
-// used returns the tokens that a pass computes: those before the last learned one. The rest predicts nothing with loss.
+// used returns the tokens that a pass computes: those before the last one of the mask. The rest predicts nothing with
+// loss.
 func (q Sequence) used() []int32 {
-	for t := min(len(q.IDs), len(q.Learn)) - 1; t >= 0; t-- {
-		if q.Learn[t] {
+	for t := min(len(q.IDs), len(q.Mask)) - 1; t >= 0; t-- {
+		if q.Mask[t] {
 			return q.IDs[:t]
 		}
 	}

@@ -22,9 +22,9 @@ func TestPackedRowsAreTheRowsOfAPass(t *testing.T) {
 			for range 1 + rng.IntN(6) {
 				q.IDs = append(q.IDs, int32(rng.IntN(3)))
 			}
-			q.Learn = make([]bool, len(q.IDs))
+			q.Mask = make([]bool, len(q.IDs))
 			for i := 1; i < len(q.IDs); i++ {
-				q.Learn[i] = rng.IntN(3) == 0
+				q.Mask[i] = rng.IntN(3) == 0
 			}
 			sequences = append(sequences, q)
 		}

@@ -134,6 +134,26 @@ func ReadSettings(dir string) (*Settings, error) {
 	return parseSettings(text)
 }
 
+// described is a stage that makes an endpoint.
+type described interface{ Endpoint() *Settings }
+
+// checkMaker returns an error unless the settings are those of the stage that makes the endpoint; nil outside a run. An
+// endpoint may come from a shared store, whose writers choose neither the server nor the variable that it receives.
+func (s *Settings) checkMaker(maker any) error {
+	if maker == nil {
+		return nil
+	}
+	if own, ok := maker.(described); ok {
+		want, err := json.Marshal(own.Endpoint())
+		got, gotErr := json.Marshal(s)
+		if errors.Join(err, gotErr) == nil && bytes.Equal(got, want) {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s is not that of the settings of its stage, which has not made it, and no request was sent; run "+
+		"the stage again with --replace", EndpointFile)
+}
+
 // parseSettings reads the content of EndpointFile.
 func parseSettings(text []byte) (*Settings, error) {
 	s := &Settings{}

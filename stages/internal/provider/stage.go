@@ -15,7 +15,7 @@ import (
 	"rcgrpo/bfcl"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
-	"rcgrpo/stages/internal/checkpoint"
+	"rcgrpo/stages/internal/sampling"
 	"rcgrpo/stages/rl"
 	"rcgrpo/stages/rl/blocks"
 )
@@ -81,7 +81,7 @@ func (s Sampling) Run(ctx context.Context, job *engine.Job, tasks []*bfcl.Task) 
 	if n := len(m.Rows()); n > 0 {
 		job.Logf("%d attempts of earlier runs are recorded", n)
 	}
-	progress := checkpoint.Progress(job, len(tasks)*s.Samples)
+	progress := sampling.Progress(job, len(tasks)*s.Samples)
 	trajectories, err := play(ctx, m, job.Site.BFCL, s.Limits, s.rollouts(tasks), func(_ int, t *rl.Trajectory) error {
 		progress(t)
 		return nil
@@ -98,7 +98,7 @@ func (s Sampling) Run(ctx context.Context, job *engine.Job, tasks []*bfcl.Task) 
 	if _, err := rl.Rewarded(trajectories); err != nil {
 		return nil, err
 	}
-	return trajectories, errors.Join(writeCalls(job, m.Rows(), cost), checkpoint.WriteTrajectories(job, trajectories))
+	return trajectories, errors.Join(writeCalls(job, m.Rows(), cost), sampling.WriteTrajectories(job, trajectories))
 }
 
 // open opens the endpoint of a stage.
@@ -108,6 +108,9 @@ func (s Sampling) open(job *engine.Job) (*Model, Price, error) {
 		return nil, Price{}, err
 	}
 	set, err := ReadSettings(a.Dir)
+	if err == nil {
+		err = set.checkMaker(job.Maker(s.Policy))
+	}
 	if err != nil {
 		return nil, Price{}, err
 	}

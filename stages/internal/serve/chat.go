@@ -252,13 +252,21 @@ func readConversation(q *request) (*chat.Conversation, error) {
 	}
 	delete(q.fields, "tool_choice")
 	c := &chat.Conversation{}
+	size := 0
 	for i, tool := range tools {
+		if size += len(tool); size > maxTools {
+			return nil, bad("tools", "", "the tools have more than %d bytes", maxTools)
+		}
 		var t struct {
 			Type     string
 			Function struct{ Name string }
 		}
 		if err := json.Unmarshal(tool, &t); err != nil || t.Type != "function" || t.Function.Name == "" {
 			return nil, bad(fmt.Sprintf("tools[%d]", i), "", "a tool is {\"type\": \"function\", \"function\": {\"name\": …}}")
+		}
+		if len(t.Function.Name) > maxToolName {
+			return nil, bad(fmt.Sprintf("tools[%d].function.name", i), "", "the name of a tool has at most %d bytes; got %d",
+				maxToolName, len(t.Function.Name))
 		}
 		if choice != "none" {
 			c.Tools = append(c.Tools, rl.Tool{Name: t.Function.Name, JSON: tool})

@@ -30,7 +30,7 @@ func TestLargeRequestsAreAnsweredInLinearTime(t *testing.T) {
 	const head = `{"model": "tiny", "messages": [{"role": "user", "content": "Hi"}`
 	repeat := func(n int, item string) string { return strings.TrimSuffix(strings.Repeat(item+",", n), ",") }
 	keys := &strings.Builder{}
-	for i := range 80_000 {
+	for i := range 70_000 {
 		fmt.Fprintf(keys, `%q: {},`, fmt.Sprint("key", i))
 	}
 	for name, tc := range map[string]struct{ body, want string }{
@@ -40,10 +40,14 @@ func TestLargeRequestsAreAnsweredInLinearTime(t *testing.T) {
 			`{"role": "assistant", "content": "a"},{"role": "user", "content": "b"}`) + `]}`, "context_length_exceeded"},
 		"180,000 parts": {`{"model": "tiny", "messages": [{"role": "user", "content": [` +
 			repeat(180_000, `{"type": "text", "text": "abcdefgh"}`) + `]}]}`, "context_length_exceeded"},
-		"80,000 keys": {head + `], "tools": [{"type": "function", "function": {"name": "f", "parameters": {` +
+		"70,000 keys": {head + `], "tools": [{"type": "function", "function": {"name": "f", "parameters": {` +
 			keys.String() + `"z": 1}}}]}`, "context_length_exceeded"},
 		"4,000,000 ids that each token is compared with": {head + `], "stop_token_ids": [` + repeat(4_000_000, "1") + `]}`,
 			"at most 256 stop_token_ids"},
+		"a tool with 4,000,000 numbers": {head + `], "tools": [{"type": "function", "function": {"name": "f",
+			"parameters": {"enum": [` + repeat(4_000_000, "1") + `]}}}]}`, "the tools have more than 1048576 bytes"},
+		"a tool with a name of 1 MB": {head + `], "tools": [{"type": "function", "function": {"name": "` +
+			strings.Repeat("f", 1_000_000) + `"}}]}`, "has at most 256 bytes; got 1000000"},
 		"a stop string of 8 MiB": {head + `], "stop": "` + strings.Repeat("a", 8<<20) + `"}`, "at most 1000 bytes"},
 	} {
 		start := time.Now()

@@ -27,6 +27,9 @@ const (
 	maxStop    = 1000 // bytes of a stop string, which each token is compared with
 	maxStopIDs = 256
 	maxChoices = 8
+
+	maxTools    = 1 << 20 // bytes of all tools; each of their values takes a microsecond in a template
+	maxToolName = 256     // bytes; the log has the names with each conversation
 )
 
 var rewardSettings = []string{"high", "low", "none"}

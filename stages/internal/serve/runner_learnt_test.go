@@ -28,7 +28,7 @@ func TestTheOfficialRunnerHasTheVerdictsOfEvalWithALearntModel(t *testing.T) {
 	f.context = 8192
 	a := newArena(t, f, data, tradingTasks(data))
 	a.script.flawless = true
-	m := must.Get(lm.New(lm.Config{Family: "qwen2", Vocab: a.tok.Size(), Hidden: 64, Layers: 2, Heads: 4, KVHeads: 2,
+	m := must.Get(lm.New(lm.Config{Decoder: "qwen2", Vocab: a.tok.Size(), Hidden: 64, Layers: 2, Heads: 4, KVHeads: 2,
 		HeadDim: 16, MLP: 192, RopeBase: 10000, NormEps: 1e-6, TiedEmbeddings: true, MaxPosition: f.context},
 		rand.New(rand.NewPCG(1, 1))))(t)
 	defer m.Close()
@@ -71,9 +71,9 @@ func (a *arena) lessons(t *testing.T) (all []lm.Sequence) {
 	t.Helper()
 	sampler := a.scripted()
 	sampler.replied = func(prompt, reply []int32) {
-		next := lm.Sequence{IDs: slices.Concat(prompt, reply), Learn: make([]bool, len(prompt)+len(reply))}
+		next := lm.Sequence{IDs: slices.Concat(prompt, reply), Mask: make([]bool, len(prompt)+len(reply))}
 		for i := range reply {
-			next.Learn[len(prompt)+i] = true
+			next.Mask[len(prompt)+i] = true
 		}
 		at := slices.IndexFunc(all, func(q lm.Sequence) bool {
 			return len(q.IDs) <= len(next.IDs) && slices.Equal(q.IDs, next.IDs[:len(q.IDs)])
@@ -82,8 +82,8 @@ func (a *arena) lessons(t *testing.T) (all []lm.Sequence) {
 			all = append(all, next)
 			return
 		}
-		for i, learned := range all[at].Learn {
-			next.Learn[i] = next.Learn[i] || learned
+		for i, learned := range all[at].Mask {
+			next.Mask[i] = next.Mask[i] || learned
 		}
 		all[at] = next
 	}
@@ -113,8 +113,8 @@ func learn(t *testing.T, m *lm.Model, lessons []lm.Sequence) {
 	}{{200, 4, 16, 4e-3}, {1200, 4, 6, 3e-3}, {0, 5, 8, 3e-3}} {
 		cut := slices.Clone(lessons)
 		for i, q := range cut {
-			if from := slices.Index(q.Learn, true) - phase.before; phase.before > 0 && from > 0 {
-				cut[i] = lm.Sequence{IDs: q.IDs[from:], Learn: q.Learn[from:]}
+			if from := slices.Index(q.Mask, true) - phase.before; phase.before > 0 && from > 0 {
+				cut[i] = lm.Sequence{IDs: q.IDs[from:], Mask: q.Mask[from:]}
 			}
 		}
 		batches := slices.Collect(slices.Chunk(cut, phase.batch))
@@ -134,7 +134,7 @@ func step(t *testing.T, trainer *lm.Trainer, batch []lm.Sequence, rate float64) 
 	t.Helper()
 	learned := 0
 	for _, q := range batch {
-		learned += q.Learned()
+		learned += q.MaskTokens()
 	}
 	stats := must.Get(trainer.Accumulate(t.Context(), batch, nil, 1, func(_, _ int, s lm.TokenStats) (lm.Weights, error) {
 		return lm.Weights{Logp: slices.Repeat([]float64{-1 / float64(learned)}, len(s.Logp))}, nil

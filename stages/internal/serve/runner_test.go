@@ -66,7 +66,7 @@ func newScript(t *testing.T, f family, data *bfcl.Data, tasks []*bfcl.Task) *scr
 			if _, known := s.turns[users]; !known {
 				s.turns[users] = turn{task, k}
 			}
-			must.Get(e.Execute(nil))(t)
+			must.Get(e.StepOutcomes(nil))(t)
 		}
 	}
 	return s

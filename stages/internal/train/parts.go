@@ -58,13 +58,13 @@ func Each[T any](ctx context.Context, p *Parts, t *lm.Trainer, gradients bool, f
 	return results, nil
 }
 
-// Stats returns the statistics of all learned tokens in the order of the batch, given those of each part.
+// Stats returns the statistics of all tokens of the mask in the order of the batch, given those of each part.
 func (p *Parts) Stats(parts []lm.TokenStats) lm.TokenStats {
 	first, tokens := make([]int, len(p.items)), 0
 	for i, sequences := range p.items {
 		first[i] = tokens
 		for _, q := range sequences {
-			tokens += q.Learned()
+			tokens += q.MaskTokens()
 		}
 	}
 	var all lm.TokenStats // in the order of the parts
@@ -73,7 +73,7 @@ func (p *Parts) Stats(parts []lm.TokenStats) lm.TokenStats {
 		all.Append(parts[k])
 		for _, i := range part {
 			for _, q := range p.items[i] {
-				for range q.Learned() {
+				for range q.MaskTokens() {
 					order[first[i]] = next
 					first[i]++
 					next++

@@ -52,8 +52,8 @@ func (t *Training) Open() (err error) {
 		return err
 	}
 	t.Trainer.SetRecompute(t.Recompute)
-	c := t.Checkpoints
-	if t.Scratch, err = resume.Open(t.Job.Dir, c.Minutes, c.Keep, t.Job.Rank); err != nil {
+	const keep = 2 // a damaged state is replaced by the one before
+	if t.Scratch, err = resume.Open(t.Job.Dir, t.Checkpoints.Minutes, keep, t.Job.Rank); err != nil {
 		return err
 	}
 	if t.Job.Ranks > 1 {
@@ -223,15 +223,15 @@ func (s *Settings) AdviseMemory(batch []lm.Sequence, err error) error {
 	return engine.WithCause(lang.CauseOOM, fmt.Errorf("%w; set micro_batch = %d", err, half))
 }
 
-// Skip stores the sequences of an update whose gradient is not finite, with the logprobs of their learned tokens.
+// Skip stores the sequences of an update whose gradient is not finite, with the logprobs of their tokens of the mask.
 // describe, which may be nil, completes each row. Skip returns end as Dump does.
 func (t *Training) Skip(u int, batch []lm.Sequence, logp []float64, describe func(i int, row *Skipped),
 	end error) error {
 	rows := make([]Skipped, len(batch))
 	for i, q := range batch {
-		n := q.Learned()
+		n := q.MaskTokens()
 		rows[i] = Skipped{Update: u, Logp: Numbers(logp[:n]), Text: t.Policy.Tokenizer.Decode(q.IDs, false), IDs: q.IDs,
-			Mask: q.Learn}
+			Mask: q.Mask}
 		logp = logp[n:]
 		if describe != nil {
 			describe(i, &rows[i])

@@ -152,10 +152,10 @@ func groupsOf(all, group []int) (groups [][]int) {
 	return groups
 }
 
-// OfEpisodes returns the advantages of trajectories [n] in groups of a size, from their rewards minus a penalty
-// each [n] (nil for none), and the trajectories to skip (nil for none). An episode without a reward is skipped.
-// The advantage of a skipped trajectory is 0 and enters no mean and no deviation.
-func (a *Advantage) OfEpisodes(trajectories []*rl.Trajectory, size int, penalty []float64) (
+// OfEpisodes returns the advantages of trajectories [n] in groups of a size, from their shaped rewards [n], and the
+// trajectories to skip (nil for none). An episode without a reward is skipped. The advantage of a skipped trajectory
+// is 0 and enters no mean and no deviation.
+func (a *Advantage) OfEpisodes(trajectories []*rl.Trajectory, size int, shaped []float64) (
 	advantages []float64, skip []bool) {
 	var kept, group []int
 	var token []string
@@ -164,11 +164,7 @@ func (a *Advantage) OfEpisodes(trajectories []*rl.Trajectory, size int, penalty 
 		if t.Reward.Missing() {
 			continue
 		}
-		reward := float64(t.Reward)
-		if penalty != nil {
-			reward -= penalty[i]
-		}
-		kept, group, rewards = append(kept, i), append(group, i/size), append(rewards, reward)
+		kept, group, rewards = append(kept, i), append(group, i/size), append(rewards, shaped[i])
 		token = append(token, t.Token)
 	}
 	computed := a.Of(group, token, rewards)
@@ -186,10 +182,11 @@ func (a *Advantage) OfEpisodes(trajectories []*rl.Trajectory, size int, penalty 
 }
 
 // Advantages returns the advantages of an update and the trajectories to skip (nil for none): those of OfEpisodes
-// and, with zero_variance = "mask", groups of equal rewards. The penalty does not affect which groups are equal.
-func (o *Objective) Advantages(trajectories []*rl.Trajectory, size int, penalty []float64) (
+// and, with zero_variance = "mask", groups of equal rewards. Neither reward terms nor the KL penalty affect which
+// groups are equal.
+func (o *Objective) Advantages(trajectories []*rl.Trajectory, size int, klPenalty []float64) (
 	advantages []float64, skip []bool) {
-	advantages, skip = o.Advantage.OfEpisodes(trajectories, size, penalty)
+	advantages, skip = o.Advantage.OfEpisodes(trajectories, size, o.ShapedRewards(trajectories, klPenalty))
 	if o.ZeroVariance != "mask" {
 		return advantages, skip
 	}

@@ -23,6 +23,7 @@ var Metrics = []MetricInfo{
 	{"reward", "mean R", "reward"},
 	{"reward_high", "mean R of episodes under the high token", "reward"},
 	{"reward_low", "mean R of episodes under the low token", "reward"},
+	{"reward_term_", "mean over episodes of that reward term times its weight, which advantages add to R", "reward"},
 	{"token_gap", "reward_high - reward_low", "reward"},
 	{"token_gap_se", "root of s²_high/n_high + s²_low/n_low (sample variances)", "reward"},
 	{"official", "share of episodes with a reward that the official checker accepts", "share"},
@@ -65,15 +66,15 @@ var Metrics = []MetricInfo{
 	{"effective_sample_size", "(sum |A|)² / sum A²", "episodes"},
 	{"successes_", "share of groups with that many members at R = 1 (0 to G), among groups without missing rewards",
 		"share"},
-	{"entropy", "mean entropy of the policy over action tokens, at the sampling temperature", "nats per token"},
+	{"entropy", "mean entropy of the policy over tokens of the mask, at the sampling temperature", "nats per token"},
 	{"kl", "divergence to the reference policy as aggregated in the loss; with place = reward the mean penalty of a " +
 		"trajectory, without beta", "nats"},
-	{"kl_k1", "mean of d = log pi - log pi_ref over action tokens", "nats per token"},
+	{"kl_k1", "mean of d = log pi - log pi_ref over tokens of the mask", "nats per token"},
 	{"kl_k2", "mean of d²/2", "nats per token"},
 	{"kl_k3", "mean of exp(-d) - 1 + d", "nats per token"},
 	{"kl_exact", "mean of D(pi || pi_ref) over the vocabulary", "nats per token"},
 	{"kl_weight", "weight of the KL term relative to the policy term: beta times the ratio of their sums of weights " +
-		"over action tokens", ""},
+		"over tokens of the mask", ""},
 	{"loss", "minimized objective, mean over the optimizer steps of the update", ""},
 	{"grad_norm", "global L2 norm of the gradient before clipping, mean over the update's optimizer steps", ""},
 	{"lr", "learning rate of the update; 0 if it was skipped", ""},
@@ -82,20 +83,20 @@ var Metrics = []MetricInfo{
 		"every ratio is 1", "share"},
 	{"log_ratio_", "quantile of the log ratios of an update (p05, p50, p95, max of the absolute value); not logged if " +
 		"every ratio is 1", "nats"},
-	{"sampler_gap", "largest |log pi as sampled - log pi as recomputed| of an action token", "nats"},
-	{"sampler_gap_", "quantile of the same over action tokens (p50, p95, p99)", "nats"},
-	{"sampler_weight", "mean weight of sampler_correction over action tokens; not logged if it is off", ""},
-	{"sampler_capped", "share of action tokens whose weight the cap of sampler_correction bounds or masks", "share"},
+	{"sampler_gap", "largest |log pi as sampled - log pi as recomputed| of an token of the mask", "nats"},
+	{"sampler_gap_", "quantile of the same over tokens of the mask (p50, p95, p99)", "nats"},
+	{"sampler_weight", "mean weight of sampler_correction over tokens of the mask; not logged if it is off", ""},
+	{"sampler_capped", "share of tokens of the mask whose weight the cap of sampler_correction bounds or masks", "share"},
 	{"groups_sampled", "groups sampled for the update (more than its batch with zero_variance = resample)", "groups"},
 	{"calls", "tool calls per episode", "calls"},
 	{"tool_errors", "share of calls whose result is an execution error", "share"},
 	{"malformed", "share of replies without calls that contain the beginning of one", "share"},
 	{"turns", "user turns reached per episode", "turns"},
-	{"sampled_tokens", "action tokens per episode", "tokens"},
-	{"sampled_tokens_max", "action tokens of the longest episode", "tokens"},
+	{"sampled_tokens", "tokens of the mask per episode", "tokens"},
+	{"sampled_tokens_max", "tokens of the mask of the longest episode", "tokens"},
 	{"episode_tokens", "tokens per episode, including those not sampled", "tokens"},
 	{"tokens", "tokens of all episodes of the update, including those not sampled", "tokens"},
-	{"learned_tokens", "tokens with a loss (fine-tuning)", "tokens"},
+	{"mask_tokens", "tokens of the mask of a batch (fine-tuning)", "tokens"},
 	{"truncated", "share of episodes cut off by a limit of length, reply or turn", "share"},
 	{"stop_", "share of episodes with that stop reason (done, turn_limit, length, step, error); an episode with error " +
 		"has no reward and enters no other value of rewards", "share"},
@@ -114,7 +115,7 @@ var Times = []MetricInfo{
 	{"eval_s", "seconds of the evaluation after the update", "s"},
 	{"forecast_s", "seconds of the sampling run of the forecast", "s"},
 	{"tokens_per_s", "tokens of the update / (rollout_s + update_s)", "tokens/s"},
-	{"sampled_tokens_per_s", "action tokens of the update / rollout_s", "tokens/s"},
+	{"sampled_tokens_per_s", "tokens of the mask of the update / rollout_s", "tokens/s"},
 	{"peak_memory", "largest resident memory of the process so far", "bytes"},
 }
 
@@ -377,7 +378,7 @@ func DescribeSampler(logp, sampled []float64, v map[string]float64) {
 	v["sampler_gap"] = blocks.Quantile(sorted, 1)
 }
 
-// DescribeKL adds the divergence to the reference policy by estimator, as means over action tokens; exact may be
+// DescribeKL adds the divergence to the reference policy by estimator, as means over tokens of the mask; exact may be
 // nil.
 func DescribeKL(logp, logpRef, exact []float64, v map[string]float64) {
 	k1, k2, k3 := 0.0, 0.0, 0.0

@@ -11,12 +11,13 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// Batch is the input of an objective for B trajectories with N action tokens. The lists of N are ordered by
-// trajectory.
+// Batch is the input of an objective: R rows with N tokens of their masks, ordered by row. A row is one sequence of
+// tokens. An episode is one row, and each Segment of an agent a further one, which has the advantage of its episode;
+// what the settings call a trajectory in loss, ratio and kl is a row.
 type Batch struct {
-	Length    []int     // [B] action tokens per trajectory; their sum is N
-	Advantage []float64 // [B]
-	Skip      []bool    // [B] excluded from every sum and count (masked groups); nil for none
+	Length    []int     // [R] tokens of the mask per row; their sum is N
+	Advantage []float64 // [R]
+	Skip      []bool    // [R] excluded from every sum and count (groups without variance); nil for none
 	Turn      []int     // [N] turn of each token; read by level "turn" only
 
 	Logp        []float64 // [N] policy
@@ -49,11 +50,11 @@ func OfRows[T any](values []T, owner []int) []T {
 	return rows
 }
 
-// NewBatch returns the lengths, turns and sampled logprobs of trajectories. Logp and LogpOld are the same list, as
+// NewBatch returns the lengths, turns and sampled logprobs of rows. Logp and LogpOld are the same list, as
 // on-policy.
-func NewBatch(trajectories []*rl.Trajectory) *Batch {
+func NewBatch(rows []*rl.Trajectory) *Batch {
 	b := &Batch{}
-	for _, t := range trajectories {
+	for _, t := range rows {
 		before := len(b.Turn)
 		for _, m := range t.Messages {
 			for k := m.From; k < m.To; k++ {
@@ -71,11 +72,14 @@ func NewBatch(trajectories []*rl.Trajectory) *Batch {
 
 // Totals are the counts by which a whole batch is divided. Losses and gradients of parts of a batch, evaluated
 // under the totals of the whole, add up to those of the batch.
+//
+// The divisor of a sum over rows counts rows, not episodes: an episode with two segments has weight 3 in a mean over
+// rows. loss.rows chooses Rows, NonEmpty or 1; loss.aggregate = "token_mean" divides by Units instead.
 type Totals struct {
-	Rows     int // trajectories not skipped
-	NonEmpty int // of these with action tokens
-	Tokens   int // action tokens
-	Units    int // terms of the loss: tokens, turns or trajectories
+	Rows     int // rows not skipped
+	NonEmpty int // of these with tokens of the mask
+	Tokens   int // tokens of the mask in the rows not skipped
+	Units    int // terms of the loss in them: tokens, turns or rows, by ratio.level
 }
 
 // Outcome is the value and gradient of an objective over a batch or a part of one. Slices have N entries.
@@ -83,7 +87,7 @@ type Outcome struct {
 	Loss    float64 // Policy + beta KL - coefficient Entropy
 	Policy  float64
 	KL      float64 // as aggregated, without beta
-	Entropy float64 // mean over action tokens
+	Entropy float64 // mean over tokens of the mask
 
 	DLogp    []float64 // d Loss / d logp
 	DKL      []float64 // d Loss / d exact divergence; nil without that term
@@ -111,12 +115,12 @@ func (o *Outcome) Add(p *Outcome) {
 	o.Clipped += p.Clipped
 }
 
-// span is the range [from, to) of a trajectory's action tokens.
+// span is the range [from, to) of a row's tokens of the mask in the lists of N.
 type span struct{ from, to int }
 
 func (s span) len() int { return s.to - s.from }
 
-// spans yields the index and the span of each trajectory, given their numbers of action tokens.
+// spans yields the index and the span of each row, given their numbers of tokens of the mask.
 func spans(length []int) iter.Seq2[int, span] {
 	return func(yield func(int, span) bool) {
 		from := 0
@@ -129,7 +133,7 @@ func spans(length []int) iter.Seq2[int, span] {
 	}
 }
 
-// counted yields the trajectories that are not skipped.
+// counted yields the rows that are not skipped.
 func (b *Batch) counted() iter.Seq2[int, span] {
 	return func(yield func(int, span) bool) {
 		for i, s := range spans(b.Length) {
@@ -155,7 +159,7 @@ func (o *Objective) Totals(b *Batch) Totals {
 }
 
 // Evaluate computes the loss and its gradient over a batch, under the totals of the batch that it is a part of. A
-// batch without action tokens has gradient 0. An error names a slice of the wrong length.
+// batch without tokens of the mask has gradient 0. An error names a slice of the wrong length.
 //
 // The surrogate of one ratio r with advantage A is -min(r A, clip(r, 1-low, 1+high) A) (paper, section 3.2). Its
 // gradient reaches every token of the ratio. With a SamplerCorrection the gradient at each token has the token's
@@ -207,16 +211,16 @@ func (o *Objective) checkBatch(b *Batch) error {
 		{"turn", len(b.Turn), o.Ratio.Level == "turn"},
 	} {
 		if p.needed && p.got != n {
-			return fmt.Errorf("objective: %s has %d values, want one for each of %d action tokens", p.name, p.got, n)
+			return fmt.Errorf("objective: %s has %d values, want one for each of %d tokens of the mask", p.name, p.got, n)
 		}
 	}
 	if len(b.Advantage) != len(b.Length) {
-		return fmt.Errorf("objective: %d advantages for %d trajectories", len(b.Advantage), len(b.Length))
+		return fmt.Errorf("objective: %d advantages for %d rows", len(b.Advantage), len(b.Length))
 	}
 	return nil
 }
 
-// addPolicy adds the policy term of a trajectory: the surrogate of each of its ratios. The weights of tokens are 1
+// addPolicy adds the policy term of a row: the surrogate of each of its ratios. The weights of tokens are 1
 // without a SamplerCorrection.
 func (o *Objective) addPolicy(b *Batch, t Totals, weights []float64, row int, s span, out *Outcome) {
 	share := o.Loss.weight(t, o.countUnits(b, s))
@@ -251,8 +255,8 @@ func (o *Objective) addPolicy(b *Batch, t Totals, weights []float64, row int, s 
 	}
 }
 
-// ratios returns the action tokens of each importance ratio of a trajectory. Without action tokens, the ratio of a
-// trajectory is 1 and the other levels have none.
+// ratios returns the tokens of the mask of each importance ratio of a row. Without tokens of the mask, the ratio
+// of a row is 1 and the other levels have none.
 func (o *Objective) ratios(b *Batch, s span) [][]int {
 	tokens := indices(s.from, s.to)
 	switch o.Ratio.Level {
@@ -268,7 +272,7 @@ func (o *Objective) ratios(b *Batch, s span) [][]int {
 	return [][]int{tokens}
 }
 
-// countUnits returns the number of terms of a trajectory.
+// countUnits returns the number of terms of a row.
 func (o *Objective) countUnits(b *Batch, s span) int {
 	if o.Ratio.Level == "sequence_mean" {
 		return s.len()
@@ -276,7 +280,7 @@ func (o *Objective) countUnits(b *Batch, s span) int {
 	return len(o.ratios(b, s))
 }
 
-// weight returns the weight of one term of a trajectory with n terms.
+// weight returns the weight of one term of a row with n terms.
 func (l *Loss) weight(t Totals, n int) float64 {
 	rows := float64(t.Rows)
 	switch l.Rows {
@@ -351,7 +355,7 @@ func (o *Objective) addKL(b *Batch, t Totals, out *Outcome) {
 	}
 }
 
-// klWeight returns the weight of the divergence at each token of a trajectory.
+// klWeight returns the weight of the divergence at each token of a row.
 func (o *Objective) klWeight(b *Batch, t Totals, s span) float64 {
 	w := 0.0
 	switch o.KL.Aggregate {
@@ -371,9 +375,9 @@ func (o *Objective) klWeight(b *Batch, t Totals, s span) float64 {
 }
 
 // KLWeight returns the effective weight of the KL term relative to the policy term: beta times the sum over
-// action tokens of their weights in the KL term, divided by that sum for the policy term at ratio 1 and advantage
+// tokens of the mask of their weights in the KL term, divided by that sum for the policy term at ratio 1 and advantage
 // 1. It is beta with kl.aggregate = "loss". It falls with the length of episodes if the policy term sums over a
-// trajectory and the KL term averages. It is 0 without action tokens or without a KL term in the loss.
+// trajectory and the KL term averages. It is 0 without tokens of the mask or without a KL term in the loss.
 func (o *Objective) KLWeight(b *Batch, t Totals) float64 {
 	if o.KL.Place != "loss" {
 		return 0
@@ -400,7 +404,7 @@ func (o *Objective) KLWeightText() string {
 	case o.KL.Aggregate == "loss":
 		return text
 	}
-	const tokens = "action tokens of an episode"
+	const tokens = "mask tokens of an episode"
 	over, under := "", "" // the weight of a token in the policy's term is over / under, as a share of a trajectory's
 	switch {
 	case o.Loss.Aggregate == "constant":
@@ -429,7 +433,7 @@ func (o *Objective) KLWeightText() string {
 	return text
 }
 
-// addEntropy adds the entropy bonus: the mean over action tokens.
+// addEntropy adds the entropy bonus: the mean over tokens of the mask.
 func (o *Objective) addEntropy(b *Batch, t Totals, out *Outcome) {
 	out.DEntropy = make([]float64, len(b.Entropy))
 	for _, s := range b.counted() {
@@ -465,10 +469,10 @@ func (k *KL) token(d float64) (value, slope float64) {
 	return value, slope
 }
 
-// Penalty is what KL.Place "reward" subtracts from the reward of each trajectory [B] before advantages: beta
-// times the sum of the estimates at its action tokens, under the policy that sampled them. It is nil with the
-// term in the loss.
-func (o *Objective) Penalty(length []int, logpOld, logpRef []float64) []float64 {
+// KLPenalty is what KL.Place "reward" subtracts from the reward before advantages, for each row [R]: beta times the
+// sum of the estimates at its tokens of the mask, under the policy that sampled them. It is nil with the KL term in the
+// loss.
+func (o *Objective) KLPenalty(length []int, logpOld, logpRef []float64) []float64 {
 	if o.KL.Place != "reward" || o.KL.Beta == 0 {
 		return nil
 	}

@@ -413,7 +413,7 @@ func TestPaperLossByHand(t *testing.T) {
 
 func isNot0(x float64) bool { return x != 0 }
 
-// episodes is a batch of three episodes of as many action tokens each, in two turns. Every token has the same
+// episodes is a batch of three episodes of as many tokens of the mask each, in two turns. Every token has the same
 // divergence from the reference, every episode an advantage of size 1, and policy and old policy are one.
 func episodes(length int) *Batch {
 	b := &Batch{Length: []int{length, length, length}, Advantage: []float64{1, -1, 1}}
@@ -479,15 +479,15 @@ func TestKLAveragedOverTokensIsWeakerByTheLengthOfAnEpisode(t *testing.T) {
 		weight   func(length float64) float64
 		text     string
 	}{
-		{"trajectory_sum", "token_mean", func(n float64) float64 { return 0.1 / n }, "0.1 / action tokens of an episode"},
+		{"trajectory_sum", "token_mean", func(n float64) float64 { return 0.1 / n }, "0.1 / mask tokens of an episode"},
 		{"trajectory_sum", "trajectory_mean", func(n float64) float64 { return 0.1 / n },
-			"0.1 / action tokens of an episode"},
+			"0.1 / mask tokens of an episode"},
 		{"trajectory_sum", "trajectory_sum", func(float64) float64 { return 0.1 }, "0.1"},
 		{"trajectory_mean", "token_mean", func(float64) float64 { return 0.1 }, "0.1"},
 		{"trajectory_mean", "trajectory_sum", func(n float64) float64 { return 0.1 * n },
-			"0.1 × action tokens of an episode"},
+			"0.1 × mask tokens of an episode"},
 		{"constant", "token_mean", func(n float64) float64 { return 0.1 * 16 / n },
-			"0.1 × 16 / action tokens of an episode"},
+			"0.1 × 16 / mask tokens of an episode"},
 		{"token_mean", "loss", func(float64) float64 { return 0.1 }, "0.1"},
 	} {
 		for _, length := range []int{4, 400} {

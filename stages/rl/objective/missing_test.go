@@ -33,12 +33,13 @@ func earned(size int, rewards string) []*rl.Trajectory {
 func TestMissingRewardLeavesItsGroup(t *testing.T) {
 	r2 := math.Sqrt2
 	want, wantSkip := []float64{r2, -r2 / 2, 0, -r2 / 2, 1, 1, -1, -1}, []bool{2: true, 7: false}
-	got, skip := PaperObjective().Advantage.OfEpisodes(earned(4, "1 0 x 0  1 1 0 0"), 4, nil)
+	o := PaperObjective()
+	got, skip := o.Advantages(earned(4, "1 0 x 0  1 1 0 0"), 4, nil)
 	if !slices.EqualFunc(got, want, func(a, b float64) bool { return math.Abs(a-b) < 1e-5 }) ||
 		!slices.Equal(skip, wantSkip) {
 		t.Errorf("got %v without %v, want %v without %v", got, skip, want, wantSkip)
 	}
-	if _, skip := PaperObjective().Advantage.OfEpisodes(earned(4, "1 0 0 0"), 4, nil); skip != nil {
+	if _, skip := o.Advantages(earned(4, "1 0 0 0"), 4, nil); skip != nil {
 		t.Errorf("no reward is missing: got %v, want nil", skip)
 	}
 }
@@ -47,8 +48,9 @@ func TestMissingRewardAffectsNoOtherGroup(t *testing.T) {
 	for _, scale := range []string{"group_std", "none"} {
 		for _, lone := range []string{"formula", "reward", "zero"} {
 			for _, list := range [][]*rl.Trajectory{earned(2, "1 x  1 0"), earned(2, "x x  1 0"), earned(2, "x 0  x 1")} {
-				a := Advantage{Scale: scale, DDOF: 1, Eps: 1e-6, Lone: lone}
-				got, skip := a.OfEpisodes(list, 2, nil)
+				o := PaperObjective()
+				o.Advantage = &Advantage{Scale: scale, DDOF: 1, Eps: 1e-6, Lone: lone}
+				got, skip := o.Advantages(list, 2, nil)
 				for i, x := range got {
 					if math.IsNaN(x) || list[i].Reward.Missing() && (!skip[i] || x != 0) {
 						t.Errorf("%s %s: advantages %v without %v", scale, lone, got, skip)
@@ -62,9 +64,9 @@ func TestMissingRewardAffectsNoOtherGroup(t *testing.T) {
 
 func TestLoneSurvivorOfAGroupFollowsItsSetting(t *testing.T) {
 	for lone, want := range map[string]float64{"formula": 0, "reward": 1 / (1 + 1e-6), "zero": 0} {
-		a := PaperObjective().Advantage
-		a.Lone = lone
-		if got, _ := a.OfEpisodes(earned(2, "1 x"), 2, nil); math.Abs(got[0]-want) > 1e-9 {
+		o := PaperObjective()
+		o.Advantage.Lone = lone
+		if got, _ := o.Advantages(earned(2, "1 x"), 2, nil); math.Abs(got[0]-want) > 1e-9 {
 			t.Errorf("lone = %q: got %v, want %v", lone, got[0], want)
 		}
 	}

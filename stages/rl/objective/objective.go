@@ -2,13 +2,14 @@
 //
 //	Objective, Advantage   settings: rewards to advantages, logprobs to loss and gradient; Evaluate
 //	Batch, Outcome         input and result of Evaluate
+//	RewardTerm             settings: a second reward, added to that of the verdict before advantages
 //	SamplerCorrection      settings: weights for the difference between sampler and training forward
 //	Profiles               the conventions of other trainers as settings
 //	Groups, Metrics        diagnostics of an update, and the table of all logged values
 //	Forecast, Kappa        the paper's propositions
 //	Rollouts               stored trajectories under other settings
 //
-// Start with Objective. The model supplies logprobs, exact divergences and entropies of action tokens and
+// Start with Objective. The model supplies logprobs, exact divergences and entropies of tokens of the mask and
 // receives the derivative of the loss with respect to each. Neighbours: rl (trajectories), stages/grpo (updates).
 package objective
 
@@ -42,12 +43,14 @@ type Objective struct {
 	// passes over the batch of an update (verl: ppo_epochs, 1). Ratio and clip take effect from the second optimizer
 	// step on; the old policy's logprobs are those of the training forward before the first step
 	Passes int `hcl:"passes,optional" unit:"passes"`
-	// coefficient of the bonus for the mean entropy of action tokens; 0 is none (paper, eq. 8; verl entropy_coeff,
+	// coefficient of the bonus for the mean entropy of tokens of the mask; 0 is none (paper, eq. 8; verl entropy_coeff,
 	// PPO eq. 9)
 	Entropy float64 `hcl:"entropy,optional"`
 	// groups of equal rewards: keep includes them (paper, eq. 8: their KL term still counts), mask excludes them from
 	// every sum and count, resample replaces them by other tasks (DAPO)
 	ZeroVariance string `hcl:"zero_variance,optional" choices:"keep|mask|resample"`
+	// second rewards, each added to the reward of an episode before advantages; success stays the verdict
+	RewardTerms []RewardTerm `hcl:"reward_term,block"`
 
 	// weights for the difference between the sampler's logprobs and those of the training forward; off by default
 	Correction *SamplerCorrection `hcl:"sampler_correction,block"`
@@ -85,7 +88,7 @@ type Loss struct {
 	// sum of a trajectory's terms (paper, eq. 8) or their mean (GRPO), then the mean over trajectories; mean over all
 	// terms (DAPO); or their sum over scale (Dr. GRPO)
 	Aggregate string `hcl:"aggregate,optional" choices:"trajectory_sum|trajectory_mean|token_mean|constant"`
-	// divisor of the mean: all trajectories (paper, TRL), those with action tokens (verl, OpenRLHF), or one (verl's
+	// divisor of the mean: all trajectories (paper, TRL), those with tokens of the mask (verl, OpenRLHF), or one (verl's
 	// constant)
 	Rows string `hcl:"rows,optional" choices:"all|non_empty|one"`
 	// divisor of aggregate = constant (Dr. GRPO: the longest reply)
@@ -108,9 +111,9 @@ type KL struct {
 	// (OpenRLHF)
 	Place string `hcl:"place,optional" choices:"loss|reward"`
 	// loss weights the divergence of a token like its logprob in the policy term (verl, TRL), so beta is the relative
-	// weight of the KL term. token_mean averages over action tokens; trajectory_sum and trajectory_mean sum or
+	// weight of the KL term. token_mean averages over tokens of the mask; trajectory_sum and trajectory_mean sum or
 	// average per trajectory, then average. With loss.aggregate = trajectory_sum, both means have the relative weight
-	// beta / (action tokens of an episode). Not given in the paper
+	// beta / (mask tokens of an episode). Not given in the paper
 	Aggregate string `hcl:"aggregate,optional" choices:"token_mean|trajectory_sum|trajectory_mean|loss"`
 	// bound of |d| in k3 (verl: 20); 0 is no bound
 	LogClamp float64 `hcl:"log_clamp,optional"`
@@ -159,7 +162,7 @@ func (o *Objective) Check() hcl.Diagnostics {
 		"A negative beta would reward leaving the reference policy; got %v.", o.KL.Beta)
 	bad(o.KL.Estimator == "exact" && o.KL.Place == "reward", "Exact KL elsewhere", o.KL.At["estimator"],
 		"The exact divergence is a term of the loss: place = \"loss\".")
-	return diags
+	return append(diags, o.checkTerms()...)
 }
 
 // Steps returns the number of optimizer steps of an update with this number of groups.

@@ -83,7 +83,7 @@ func (o *Objective) Set(name, text string) error {
 	unknown := fmt.Errorf("the objective has no setting %s; rcgrpo kinds grpo --profile paper lists them", name)
 	block, setting, nested := strings.Cut(name, ".")
 	field, choices := fieldOf(reflect.ValueOf(o).Elem(), block)
-	if !field.IsValid() || nested != (field.Kind() == reflect.Pointer) {
+	if !field.IsValid() || nested != (field.Kind() == reflect.Pointer) || field.Kind() == reflect.Slice {
 		return unknown
 	}
 	if !nested {

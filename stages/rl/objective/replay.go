@@ -76,13 +76,13 @@ var Replayed = []MetricInfo{
 	{"mean_abs_advantage", "mean |A|", "advantage"},
 	{"effective_sample_size", "(sum |A|)² / sum A²", "episodes"},
 	{"loss", "the policy's loss at ratio 1, without divergence and entropy", ""},
-	{"gradient_weight", "sum over action tokens of |d loss / d log pi|", ""},
+	{"gradient_weight", "sum over tokens of the mask of |d loss / d log pi|", ""},
 	{"effective_tokens", "(sum |w|)² / sum w² of these derivatives w", "tokens"},
-	{"weight_of_long", "share of these derivatives on episodes with more action tokens than the median", "share"},
+	{"weight_of_long", "share of these derivatives on episodes with more tokens of the mask than the median", "share"},
 }
 
 // Replay computes the advantages of stored rollouts under an objective, and the loss with its derivative for each
-// action token's logprob, averaged over updates, under the names of Replayed. Rollouts contain only the logprobs
+// token of the mask's logprob, averaged over updates, under the names of Replayed. Rollouts contain only the logprobs
 // of the sampling policy, so every ratio and every weight of sampler_correction is 1, and the terms of divergence and
 // entropy are omitted.
 // Groups that zero_variance = "resample" would replace are kept.

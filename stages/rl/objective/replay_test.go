@@ -10,7 +10,7 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// stored are trajectories of updates of groups, with these rewards and as many action tokens as their place in
+// stored are trajectories of updates of groups, with these rewards and as many tokens of the mask as their place in
 // the group plus one.
 func stored(updates ...[][]float64) (out []*rl.Trajectory) {
 	for u, groups := range updates {

@@ -224,8 +224,8 @@ func (d *Display) failure(f *runs.Failure) {
 func (d *Display) summary(e runs.Event) {
 	if len(d.done) == 0 && len(d.skipped) == 0 {
 		text := fmt.Sprintf("nothing to do: %s up to date", english.Plural(e.Counts[string(plan.UpToDate)], "stage", ""))
-		if n := e.Counts[string(plan.Collected)]; n > 0 {
-			text += fmt.Sprintf(", %d collected by gc (--replace ADDRESS runs one again)", n)
+		if n := e.Counts[string(plan.NotHere)]; n > 0 {
+			text += fmt.Sprintf(", %d not here (--replace ADDRESS runs one again)", n)
 		}
 		d.line(plain, "", text)
 		return
@@ -240,7 +240,7 @@ func (d *Display) summary(e runs.Event) {
 	for _, word := range []string{
 		string(runs.EventDone), string(runs.EventFetched), string(runs.EventKept), string(runs.EventShown),
 		string(runs.EventFailed),
-		string(runs.EventSkipped), string(plan.UpToDate), string(plan.Collected),
+		string(runs.EventSkipped), string(plan.UpToDate), string(plan.NotHere),
 	} {
 		if n := e.Counts[word]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, word))

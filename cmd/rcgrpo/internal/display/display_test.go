@@ -159,8 +159,8 @@ func TestTerminalDisplayRedrawsALinePerRunningStage(t *testing.T) {
 func TestNothingToDoIsOneLine(t *testing.T) {
 	for want, counts := range map[string]map[string]int{
 		"nothing to do: 12 stages up to date\n": {"up to date": 12},
-		"nothing to do: 1 stage up to date, 2 collected by gc (--replace ADDRESS runs one again)\n": {"up to date": 1,
-			"collected": 2},
+		"nothing to do: 1 stage up to date, 2 not here (--replace ADDRESS runs one again)\n": {"up to date": 1,
+			"not here": 2},
 	} {
 		check(t, Options{Terminal: true, Size: func() (int, int) { return 80, 24 }},
 			[]runs.Event{{Time: noon, Kind: runs.EventEnded, Counts: counts}}, want)

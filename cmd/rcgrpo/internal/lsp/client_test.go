@@ -230,11 +230,11 @@ func (f *file) set(text string) {
 	f.change(map[string]any{"text": text})
 }
 
-func (f *file) change(content map[string]any) {
+func (f *file) change(contents ...any) {
 	f.t.Helper()
 	f.version++
 	f.notify("textDocument/didChange", map[string]any{"textDocument": map[string]any{"uri": f.uri, "version": f.version},
-		"contentChanges": []any{content}})
+		"contentChanges": contents})
 }
 
 // diagnostics waits for those of the current version.

@@ -186,7 +186,8 @@ func (l *proposals) values() {
 	}
 	if types, several, ok := v.accepts(c.item, path); ok {
 		l.references("", v.files, types, several)
-		for _, m := range blocks(v.files, "module") {
+		modules := blocks(v.files, "module")
+		for _, m := range modules[:min(len(modules), maxItems)] {
 			for _, name := range l.instances("module."+m.label(0), m) {
 				l.references(name+".", v.moduleFiles(m), types, several)
 			}
@@ -239,6 +240,9 @@ func (l *proposals) references(prefix string, files []*document, types []string,
 		// Most stages are rejected by the letters typed so far, before their ports are computed.
 		other := strings.Contains(l.typed, ".") && !strings.HasPrefix(strings.ToLower(name),
 			l.typed[:min(len(l.typed), len(name))])
+		if l.list.Incomplete {
+			return
+		}
 		if stage.item == top || other {
 			continue
 		}

@@ -93,8 +93,11 @@ type frame struct {
 	start        int // of a string
 }
 
+// maxPath is the length of a path in bytes. No setting has a longer one.
+const maxPath = 1000
+
 func (f frame) inner() string {
-	if f.object && f.key != "" {
+	if f.object && f.key != "" && len(f.path)+len(f.key) < maxPath {
 		return f.path + "." + f.key
 	}
 	return f.path
@@ -129,6 +132,7 @@ func (o *outline) inValue(c *cursor, tokens hclsyntax.Tokens, at int) {
 	f := frames[len(frames)-1]
 	c.path = f.inner()
 	switch {
+	case f.start > at: // in the first line of a heredoc
 	case f.text:
 		c.syntax, c.from = quoted, f.start
 		for _, t := range tokens[max(0, n-1):min(n+1, len(tokens))] { // the literal around the cursor or after it

@@ -78,13 +78,16 @@ func (l *lexer) lex(text []byte) (tokens hclsyntax.Tokens) {
 	return tokens
 }
 
+// maxRestarted is the number of bytes that lexBlock lexes again: each open string has it lex the rest of the block.
+const maxRestarted = 1 << 20
+
 // lexBlock ends open strings at the end of their line.
 func lexBlock(text []byte) (tokens hclsyntax.Tokens) {
-	for at, restarts := 0, 0; at < len(text); restarts++ {
+	for at, restarted := 0, 0; at < len(text); {
 		part, _ := hclsyntax.LexConfig(text[at:], "", hcl.Pos{Byte: at, Line: 1, Column: 1})
 		part = part[:len(part)-1] // without the end of the file
 		open := slices.IndexFunc(part, func(t hclsyntax.Token) bool { return t.Type == hclsyntax.TokenQuotedNewline })
-		if open < 0 || restarts == 50 { // each restart lexes the rest of the block again
+		if restarted += len(text) - at; open < 0 || restarted > len(text)+maxRestarted {
 			return append(tokens, part...)
 		}
 		t := part[open]
@@ -224,15 +227,22 @@ func wordOf(t hclsyntax.Token) word {
 // unless a bracket is open. An open bracket ends where a setting or a block begins that cannot be inside it.
 func (o *outline) endOfValue(first int) int {
 	var open []hclsyntax.TokenType
+	braces := 0 // in open
 	for i := first; i < len(o.tokens); i++ {
 		t := o.tokens[i]
 		n := nesting(t.Type)
 		switch {
 		case n > 0:
 			open = append(open, t.Type)
-		case n < 0 && (len(open) == 0 || t.Type == hclsyntax.TokenCBrace && !slices.Contains(open, hclsyntax.TokenOBrace)):
+			if t.Type == hclsyntax.TokenOBrace {
+				braces++
+			}
+		case n < 0 && (len(open) == 0 || t.Type == hclsyntax.TokenCBrace && braces == 0):
 			return i
 		case n < 0:
+			if open[len(open)-1] == hclsyntax.TokenOBrace {
+				braces--
+			}
 			open = open[:len(open)-1]
 		case len(open) == 0 && endsLine(t):
 			return i

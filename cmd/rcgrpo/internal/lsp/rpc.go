@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// maxMessage is the size of the largest message in bytes. An HCL file has at most 4 MiB.
+// maxMessage is the size of the largest message in bytes. An HCL file has at most 1 MiB.
 const maxMessage = 16 << 20
 
 // message is a request (with ID and Method), a notification (Method) or a response (ID).

@@ -208,18 +208,28 @@ var requests = map[string]func(v *view, p params) any{
 	},
 }
 
+// maxModules is the size in bytes of the modules that one request reads.
+const maxModules = 8 << 20
+
 // view returns the text of an open document and the loaded files of its experiment.
 func (s *server) view(key string) *view {
 	d, docs := s.docs[key], s.docs
 	v := &view{doc: d, files: []*document{d}, site: s.isSite(d.path), kinds: s.Kinds,
 		described: s.described, snippets: s.snippets}
-	v.module = func(path string) (files []*document) {
+	modules, read := map[string][]*document{}, 0
+	v.module = func(path string) []*document {
+		if files, known := modules[path]; known || read > maxModules {
+			return files
+		}
+		var files []*document
 		paths, _, _, err := lang.ExperimentFiles(path, nil)
 		if err == nil {
 			for _, p := range paths {
 				files = append(files, open(docs, p))
+				read += len(files[len(files)-1].text)
 			}
 		}
+		modules[path] = files
 		return files
 	}
 	if e := s.loaded[key]; e != nil && e.x != nil {

@@ -511,6 +511,73 @@ func TestHostileClients(t *testing.T) {
 	})
 }
 
+// A file of a stranger that is opened costs seconds, whatever it contains. Each of these took minutes, gigabytes or the
+// process.
+func TestHostileTexts(t *testing.T) {
+	const value = "experiment {}\nlocals {\n  a = "
+	repeat := func(text string, bytes int) string { return strings.Repeat(text, bytes/len(text)) }
+	nested := value + repeat("{aaaaaaaa=", 1_000_000)
+	for name, tc := range map[string]struct {
+		text string
+		at   place
+		want string // in the first diagnostic
+	}{
+		"braces in many brackets":  {value + repeat("[", 500_000) + repeat("{}", 500_000), place{2, 999_000}, "Nested too"},
+		"objects in objects":       {nested, place{2, len(nested) - len(value) + 6}, "Nested too"},
+		"directives in directives": {value + "\"" + repeat("%{if a}", 1_000_000), place{2, 8}, "Nested too"},
+		"a heredoc":                {value + "<<E\nE\n}\n", place{2, 8}, ""},
+		"4 MB of brackets":         {value + repeat("[", 4<<20), place{2, 8}, "1048576"},
+		"2 million labels":         {"stage " + repeat("a ", 4_000_000) + "{\n}\n", place{0, 20}, "1048576"},
+		"modules that are one": {"experiment {}\n" + repeat("module \"m\" {\n source = \"./sub/big.hcl\"\n}\n", 500_000) +
+			value, place{40_001, 6}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := experimentFile(t)
+			big := []byte(repeat("stage \"a\" \"b\" {\n}\n", 1_000_000))
+			sub := filepath.Join(filepath.Dir(path), "sub")
+			must.OK(t, os.Mkdir(sub, 0o700))
+			must.OK(t, os.WriteFile(filepath.Join(sub, "big.hcl"), big, 0o600))
+			c := newClient(t, filepath.Dir(path))
+			c.initialize()
+			start := time.Now()
+			f := c.open(path, tc.text)
+			found := f.diagnostics()
+			if tc.want != "" && (len(found) == 0 || !strings.Contains(found[0].Message, tc.want)) {
+				t.Errorf("got %.300v, want %q", found, tc.want)
+			}
+			params := f.params()
+			params["position"] = tc.at
+			for _, method := range []string{"completion", "hover", "definition"} {
+				call[any](f.client, "textDocument/"+method, params)
+			}
+			if took := time.Since(start); took > 50*time.Second { // 7 s on an idle machine
+				t.Errorf("it took %v", took)
+			}
+		})
+	}
+}
+
+// 100,000 changes of one message, as those of a replacement in a long file, are made in seconds.
+func TestManyChangesInOneMessage(t *testing.T) {
+	const n = 100_000
+	f := started(t, "experiment {}\n"+strings.Repeat("#\n", n)+"varible \"a\" {}\n")
+	f.diagnostics()
+	var changes []any
+	for i := range n {
+		at := place{1 + 2*i, 1}
+		changes = append(changes, map[string]any{"range": span{at, at}, "text": "\n#"})
+	}
+	f.change(changes...)
+	start := time.Now()
+	got := f.diagnostics()
+	if took := time.Since(start); took > 40*time.Second { // 3 s on an idle machine
+		t.Errorf("it took %v", took)
+	}
+	if want := (span{place{1 + 2*n, 0}, place{1 + 2*n, 7}}); len(got) != 1 || got[0].Range != want {
+		t.Errorf("got %v, want one at %v", got, want)
+	}
+}
+
 // Prefixes of every experiment and of nonsense are opened and completed: each prefix of the example above, and of the
 // files every 17th (151st under -short), or every RCGRPO_LSP_STEP-th.
 func TestEveryPrefixIsServed(t *testing.T) {

@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"sort"
 	"sync"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"rcgrpo/engine/lang"
 )
 
 // document is one version of a text. It is immutable; only the goroutine of the events uses its outline.
@@ -22,14 +25,25 @@ type document struct {
 }
 
 func newDocument(uri string, version int, text []byte) *document {
-	d := &document{lexer: &lexer{}, uri: uri, path: pathOf(uri), version: version, text: text, lines: []int{0}}
+	d := &document{lexer: &lexer{}, uri: uri, path: pathOf(uri), version: version, text: text}
+	d.lines = appendLines([]int{0}, 0, text)
+	d.outline = sync.OnceValue(func() *outline {
+		if len(text) > lang.MaxSource { // its only diagnostic says so
+			text = nil
+		}
+		return newOutline(text, d.lexer)
+	})
+	return d
+}
+
+// appendLines appends the first bytes of the lines that begin in a text at a byte.
+func appendLines(lines []int, at int, text []byte) []int {
 	for i, c := range text {
 		if c == '\n' {
-			d.lines = append(d.lines, i+1)
+			lines = append(lines, at+i+1)
 		}
 	}
-	d.outline = sync.OnceValue(func() *outline { return newOutline(text, d.lexer) })
-	return d
+	return lines
 }
 
 // pathOf returns the path of a file: URI; "" for others.
@@ -54,6 +68,10 @@ func (d *document) offset(p position) int {
 	at := d.lines[p.Line]
 	line, _, _ := bytes.Cut(d.text[at:], []byte("\n"))
 	for units := 0; len(line) > 0 && units < p.Character; {
+		if line[0] < utf8.RuneSelf {
+			units, at, line = units+1, at+1, line[1:]
+			continue
+		}
 		r, size := utf8.DecodeRune(line)
 		if units += utf16.RuneLen(r); units > p.Character { // inside a surrogate pair
 			break
@@ -78,21 +96,31 @@ func (d *document) rangeOf(start, end int) textRange {
 	return textRange{d.position(start), d.position(end)}
 }
 
-// edited returns the next version of a document.
+// edited returns the next version of a document. An edit moves the rest of the text and of its lines, because a message
+// may have 100,000 of them.
 func (d *document) edited(p params) *document {
-	text := d.text
+	now := &document{text: slices.Clone(d.text), lines: slices.Clone(d.lines)}
 	for _, c := range p.Changes {
 		if c.Range == nil {
-			text = []byte(c.Text)
+			now.text, now.lines = []byte(c.Text), appendLines([]int{0}, 0, []byte(c.Text))
 			continue
 		}
-		before := newDocument(d.uri, 0, text)
-		start, end := before.offset(c.Range.Start), before.offset(c.Range.End)
-		text = bytes.Join([][]byte{text[:start], text[max(start, end):]}, []byte(c.Text))
+		start, end := now.offset(c.Range.Start), now.offset(c.Range.End)
+		now.replace(start, max(start, end), []byte(c.Text))
 	}
-	next := newDocument(d.uri, p.TextDocument.Version, text)
+	next := newDocument(d.uri, p.TextDocument.Version, now.text)
 	next.lexer = d.lexer
 	return next
+}
+
+// replace replaces a part of the text.
+func (d *document) replace(start, end int, by []byte) {
+	from, to := sort.SearchInts(d.lines, start+1), sort.SearchInts(d.lines, end+1) // lines that begin in the part
+	for i := to; i < len(d.lines); i++ {
+		d.lines[i] += len(by) - (end - start)
+	}
+	d.lines = slices.Replace(d.lines, from, to, appendLines(nil, start, by)...)
+	d.text = slices.Replace(d.text, start, end, by...)
 }
 
 // replacement returns the edit that turns the document into text. It leaves out equal lines at both ends, so that

@@ -309,19 +309,19 @@ func (v *View) messages(t *rl.Trajectory) {
 	}
 }
 
-// tokens prints the text that the policy reads. Learned tokens are in double brackets.
+// tokens prints the text that the policy reads. Tokens of the mask are in double brackets.
 func (v *View) tokens(t *rl.Trajectory) {
-	learned, all := 0, 0
+	masked, all := 0, 0
 	var text strings.Builder
 	for _, p := range v.Layout(t) {
 		all += p.Tokens
-		if p.Learned {
-			learned += p.Tokens
+		if p.Mask {
+			masked += p.Tokens
 			p.Text = "[[" + p.Text + "]]"
 		}
 		text.WriteString(p.Text)
 	}
-	fmt.Fprintf(v.Out, "\n%d tokens, %d of them learned, in [[ ]]\n", all, learned)
+	fmt.Fprintf(v.Out, "\n%d tokens, %d of them of the mask, in [[ ]]\n", all, masked)
 	v.paragraph("", text.String())
 }
 

@@ -24,7 +24,7 @@ func shown(t *testing.T, typ string, set func(*View), fill func(dir string) erro
 	must.OK(t, fill(dir))
 	manifest := artifact.Manifest{Experiment: "x", Address: "stage.toy.a"}
 	c := must.Get(staging.Commit(manifest, map[string]string{"out": typ}))(t)
-	a := must.Get(store.Open(c.Manifest, "out"))(t)
+	a := must.Get(store.Open(c, "out"))(t)
 	var b bytes.Buffer
 	v := &View{Artifact: a, Out: &b, Width: 100, Pick: -1}
 	if set != nil {
@@ -104,7 +104,7 @@ func TestShowTrajectoryAsConversation(t *testing.T) {
 		"sequence 2 of 2: its first request continues no earlier reply", "user       Help me.",
 		"assistant  [[[help()]]]", "(1 of 1 tokens sampled, mean logprob -3.000)\n           ▇\n")
 	layout := func(t *rl.Trajectory) []stages.Piece {
-		return []stages.Piece{{Text: "<user>" + t.Messages[0].Text, Tokens: 7}, {Text: "ls()", Tokens: 3, Learned: true}}
+		return []stages.Piece{{Text: "<user>" + t.Messages[0].Text, Tokens: 7}, {Text: "ls()", Tokens: 3, Mask: true}}
 	}
 	must.Contain(t, must.Get(show(func(v *View) { v.Pick, v.Layout = 1, layout }))(t),
 		"10 tokens, 3 of them learned, in [[ ]]", "<user>List the files.[[ls()]]")

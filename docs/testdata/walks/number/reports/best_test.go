@@ -13,8 +13,8 @@ func TestALoggedNumberReachesThePage(t *testing.T) {
 		Windows: Windows{Early: 1, Late: 1},
 		Arms: []Arm{
 			{
-				"x",
-				[]SeedRun{
+				Label: "x",
+				Runs: []SeedRun{
 					{Curve: []rl.Metric{{Update: 1, Values: best}, {Update: 2, Values: best}}, CurveFrom: "stage.grpo.x"},
 				},
 			},

@@ -9,9 +9,9 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// pool contains the keys and values of a decoder's slots, in a buffer of tokens per layer. It is the cache for
+// sharedCache contains the keys and values of a decoder's slots, in a buffer of tokens per layer. It is the cache for
 // attention of variable lengths: short sequences leave their room to long ones.
-type pool struct {
+type sharedCache struct {
 	m *Model
 	ranges
 	keys, values []*torch.Tensor // per layer [tokens, kvHeads·D]; none before the first request
@@ -20,7 +20,7 @@ type pool struct {
 
 // reserve makes room for want[slot] tokens in each slot, which holds live[slot]. It fails with rl.ErrNoRoom and without
 // an effect if there are too few.
-func (p *pool) reserve(s *torch.Scope, live, want []int) error {
+func (p *sharedCache) reserve(s *torch.Scope, live, want []int) error {
 	if p.err != nil {
 		return p.err
 	}
@@ -52,7 +52,7 @@ func (p *pool) reserve(s *torch.Scope, live, want []int) error {
 	return p.err
 }
 
-func (p *pool) allocate(s *torch.Scope) {
+func (p *sharedCache) allocate(s *torch.Scope) {
 	c := p.m.cfg
 	make := func() *torch.Tensor {
 		return s.Zeros(p.m.kind, int64(p.size), int64(c.KVHeads)*int64(c.HeadDim))
@@ -68,14 +68,14 @@ func (p *pool) allocate(s *torch.Scope) {
 	}
 }
 
-func (p *pool) prefix(s *torch.Scope, l, slot, n int) (keys, values *torch.Tensor) {
+func (p *sharedCache) prefix(s *torch.Scope, l, slot, n int) (keys, values *torch.Tensor) {
 	start := int64(p.start[slot])
 	return s.Narrow(p.keys[l], 0, start, int64(n)), s.Narrow(p.values[l], 0, start, int64(n))
 }
 
-func (p *pool) attend(s *torch.Scope, l int, qkv *torch.Tensor, rows *stepRows) *torch.Tensor {
+func (p *sharedCache) attend(s *torch.Scope, l int, qkv *torch.Tensor, rows *stepRows) *torch.Tensor {
 	return s.PooledAttention(qkv, rows.slots, rows.positions, p.start, p.keys[l], p.values[l], int64(p.m.cfg.Heads),
 		int64(p.m.cfg.KVHeads))
 }
 
-func (p *pool) buffers() []*torch.Tensor { return slices.Concat(p.keys, p.values) }
+func (p *sharedCache) buffers() []*torch.Tensor { return slices.Concat(p.keys, p.values) }

@@ -1,6 +1,6 @@
 //go:build libtorch
 
-package checkpoint
+package sampling
 
 import (
 	"context"
@@ -18,6 +18,7 @@ import (
 	"rcgrpo/engine"
 	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/chat"
+	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/rl"
@@ -26,7 +27,7 @@ import (
 
 // drilled is a policy with random weights over a vocabulary of the drills, whose ends of reply are likely enough
 // that replies have all lengths up to a limit, and drills for it.
-func drilled(t *testing.T) (*Policy, []*bfcl.Task) {
+func drilled(t *testing.T) (*checkpoint.Policy, []*bfcl.Task) {
 	t.Helper()
 	tasks := must.Get(drill.Generate(rand.New(rand.NewPCG(1, 2)), drill.Multi, drill.Train, "t", 6))(t)
 	var texts []string
@@ -35,10 +36,10 @@ func drilled(t *testing.T) (*Policy, []*bfcl.Task) {
 		texts = append(texts, chat.DrillText(e))
 	}
 	tokens := must.Get(token.Train(texts, 275, slices.Concat(chat.DrillTokens, chat.RewardTokens)))(t)
-	m := must.Get(lm.New(lm.Config{Family: "qwen2", Vocab: tokens.Size(), Hidden: 32, Layers: 2, Heads: 2, KVHeads: 1,
+	m := must.Get(lm.New(lm.Config{Decoder: "qwen2", Vocab: tokens.Size(), Hidden: 32, Layers: 2, Heads: 2, KVHeads: 1,
 		HeadDim: 16, MLP: 48, RopeBase: 1000,
 		NormEps: 1e-6, TiedEmbeddings: true, MaxPosition: 512}, rand.New(rand.NewPCG(1, 1))))(t)
-	p := &Policy{Meta: Meta{Family: Drill}, Model: m, Tokenizer: tokens}
+	p := &checkpoint.Policy{Meta: checkpoint.Meta{Layout: checkpoint.Drill}, Model: m, Tokenizer: tokens}
 	t.Cleanup(func() { p.Close() })
 	return p, tasks
 }
@@ -65,7 +66,7 @@ func TestEpisodesOfABatchAreThoseSampledOneByOne(t *testing.T) {
 		}
 	}
 	limits := blocks.Limits{Steps: 3, Reply: 120, Context: 500}
-	sampler := must.Get(p.Collector(t.Context(), job, tasks, limits, 1.5, 0.98))(t)
+	sampler := must.Get(Open(t.Context(), job, p, tasks, limits, 1.5, 0.98))(t)
 	want := must.Get(sampler.Sample(t.Context(), job, asks))(t)
 	lengths, stops, read, turns := map[int]bool{}, map[string]int{}, 0, 0
 	for i, e := range want {
@@ -122,7 +123,7 @@ func TestFailuresOfTheEnvironmentAreLoggedOrEndTheStage(t *testing.T) {
 		2: "the environment failed in 2 of 24 episodes"} {
 		var log strings.Builder
 		job := must.Get(engine.NewJob(engine.JobSetup{Dir: t.TempDir(), Seed: 3, Log: &log}))(t)
-		sampler := must.Get(p.Collector(t.Context(), job, tasks, blocks.Limits{Steps: 2, Reply: 8, Context: 500}, 1, 1))(t)
+		sampler := must.Get(Open(t.Context(), job, p, tasks, blocks.Limits{Steps: 2, Reply: 8, Context: 500}, 1, 1))(t)
 		start := sampler.Environment
 		var mu sync.Mutex
 		left := broken

@@ -59,8 +59,8 @@ func sampleEpisodes(t *testing.T, d *Decoder) (draws [][]rl.Draw) {
 	return draws
 }
 
-// The tokens of episodes do not depend on the cache: slots of equal length, a pool with room for all, and one whose
-// tokens suffice for a third of them, so that episodes are parked and continue later.
+// The tokens of episodes do not depend on the cache: slots of equal length, a shared cache with room for all, and one
+// whose tokens suffice for a third of them, so that episodes are parked and continue later.
 func TestParkedEpisodesAreTheSameEpisodes(t *testing.T) {
 	m := shake(t, newModel(t, flashable, 3), 5, 0.3)
 	const slots, longest = 12, 90
@@ -94,7 +94,7 @@ func TestParkedEpisodesAreTheSameEpisodes(t *testing.T) {
 }
 
 // flashable is a tiny shape whose heads flash attention takes.
-var flashable = Config{Family: "qwen2", Vocab: 40, Hidden: 16, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 8, MLP: 24,
+var flashable = Config{Decoder: "qwen2", Vocab: 40, Hidden: 16, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 8, MLP: 24,
 	RopeBase: 1e4, NormEps: 1e-6, MaxPosition: 128, TiedEmbeddings: true}
 
 func TestDecoderWithoutRoomIsUnchanged(t *testing.T) {

@@ -1,9 +1,8 @@
 //go:build libtorch
 
-package checkpoint
+package sampling
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +15,7 @@ import (
 	"rcgrpo/engine"
 	"rcgrpo/stages/internal/agent"
 	"rcgrpo/stages/internal/chat"
+	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/environment"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/ranks"
@@ -23,7 +23,7 @@ import (
 	"rcgrpo/stages/rl/blocks"
 )
 
-// Collector samples episodes with an open policy and the seed of the job.
+// Collector samples episodes with an open policy and the seed of the job. Start with Open.
 type Collector struct {
 	*rl.Collector
 	Local   *rl.Local      // its policy
@@ -44,7 +44,8 @@ func (s *Collector) Close(job *engine.Job) error {
 }
 
 // UseAgent has a program play the episodes. Without settings it has no effect.
-func (s *Collector) UseAgent(settings *agent.Settings, p *Policy, job *engine.Job, tasks []*bfcl.Task) error {
+func (s *Collector) UseAgent(settings *agent.Settings, p *checkpoint.Policy, job *engine.Job,
+	tasks []*bfcl.Task) error {
 	if settings == nil {
 		return nil
 	}
@@ -74,21 +75,19 @@ func (s *Collector) UseAgent(settings *agent.Settings, p *Policy, job *engine.Jo
 	return nil
 }
 
-// Collector returns a collector of the policy: temperature 0 is greedy, topP 1 the whole vocabulary. tasks lists
-// the tasks to sample; those of the benchmark need its data, and those of a program start it. Close its environment.
-func (p *Policy) Collector(ctx context.Context, job *engine.Job, tasks []*bfcl.Task, limits blocks.Limits,
+// Open returns a collector of the policy: temperature 0 is greedy, topP 1 the whole vocabulary. tasks lists the tasks
+// to sample; those of the benchmark need its data, and those of a program start it. The caller closes the collector.
+func Open(ctx context.Context, job *engine.Job, p *checkpoint.Policy, tasks []*bfcl.Task, limits blocks.Limits,
 	temperature, topP float64) (*Collector, error) {
-	own := !slices.ContainsFunc(tasks, func(t *bfcl.Task) bool { return t.Spec == nil })
-	codec, err := p.CodecFor(own, job.Site.BFCL)
+	documented := !slices.ContainsFunc(tasks, func(t *bfcl.Task) bool { return t.Spec == nil })
+	codec, err := p.CodecFor(documented, job.Site.BFCL)
 	if err != nil {
 		return nil, err
 	}
-	longest := min(limits.Context, p.Model.Config().MaxPosition)
-	decoder, err := lm.NewDecoder(p.Model, cmp.Or(p.slots, ConcurrentEpisodes), longest)
+	decoder, err := p.Decoder(limits.Context)
 	if err != nil {
 		return nil, err
 	}
-	decoder.LimitTokens(p.tokens)
 	local := &rl.Local{Batcher: rl.NewBatcher(decoder), Codec: codec, Limits: limits, Seed: uint64(job.Seed),
 		Temperature: temperature, TopP: topP}
 	environment, err := environment.Open(ctx, environment.Options{Tasks: tasks, Benchmark: job.Site.BFCL,
@@ -124,8 +123,8 @@ func (s *Collector) Sample(ctx context.Context, job *engine.Job, rollouts []rl.R
 	return trajectories, nil
 }
 
-// Sampling configures the episodes of a stage that only samples.
-type Sampling struct {
+// Episodes configures the episodes of a stage that only samples.
+type Episodes struct {
 	Token             string // setting token
 	Official          bool   // prompts of the official handlers; see chat.Official
 	Samples           int    // per task
@@ -137,31 +136,31 @@ type Sampling struct {
 
 // Run samples the tasks with the policy of stage. It writes the port trajectories and returns them in the order of the
 // tasks.
-func (s Sampling) Run(ctx context.Context, job *engine.Job, stage MemoryUser, tasks []*bfcl.Task) (
+func (e Episodes) Run(ctx context.Context, job *engine.Job, stage checkpoint.MemoryUser, tasks []*bfcl.Task) (
 	[]*rl.Trajectory, error) {
-	use, err := PlanMemory(job, stage)
+	use, err := checkpoint.PlanMemory(job, stage)
 	if err != nil {
 		return nil, err
 	}
 	ref, _ := stage.MemoryUse()
-	policy, err := Open(job, ref, use)
+	policy, err := checkpoint.Open(job, ref, use)
 	if err != nil {
 		return nil, err
 	}
 	defer policy.Close()
-	token, err := policy.Resolve(s.Token)
+	token, err := policy.Resolve(e.Token)
 	if err != nil {
 		return nil, err
 	}
-	collector, err := policy.Collector(ctx, job, tasks, *s.Limits, s.Temperature, s.TopP)
+	collector, err := Open(ctx, job, policy, tasks, *e.Limits, e.Temperature, e.TopP)
 	if err != nil {
 		return nil, err
 	}
 	defer collector.Close(job)
-	if err := collector.UseAgent(s.Agent, policy, job, tasks); err != nil {
+	if err := collector.UseAgent(e.Agent, policy, job, tasks); err != nil {
 		return nil, err
 	}
-	if s.Official {
+	if e.Official {
 		settings, err := bfcl.SettingsFor(tasks, job.Site.BFCL)
 		if err != nil {
 			return nil, err
@@ -172,21 +171,21 @@ func (s Sampling) Run(ctx context.Context, job *engine.Job, stage MemoryUser, ta
 	}
 	var rollouts []rl.Rollout
 	for _, task := range tasks {
-		for i := range s.Samples {
+		for i := range e.Samples {
 			rollouts = append(rollouts, rl.Rollout{Task: task, Member: i, Token: token})
 		}
 	}
-	peers, err := Join(job, ranks.Fact{Name: "episodes", Value: strconv.Itoa(len(rollouts))},
+	peers, err := checkpoint.Join(job, ranks.Fact{Name: "episodes", Value: strconv.Itoa(len(rollouts))},
 		ranks.Fact{Name: "shape", Value: fmt.Sprintf("%+v", policy.Model.Config())})
 	if err != nil {
 		return nil, err
 	}
 	defer peers.Group.Close()
-	own, err := collector.Sample(ctx, job, ranks.Dealt(peers.Rank, rollouts))
-	if err = Sync(ctx, peers.Rank, "rollout", err); err != nil {
+	dealt, err := collector.Sample(ctx, job, ranks.Dealt(peers.Rank, rollouts))
+	if err = checkpoint.Sync(ctx, peers.Rank, "rollout", err); err != nil {
 		return nil, err
 	}
-	trajectories, err := ranks.Merge(peers.Rank, own, len(rollouts))
+	trajectories, err := ranks.Merge(peers.Rank, dealt, len(rollouts))
 	if err != nil || job.Rank > 0 {
 		return trajectories, err
 	}
