@@ -37,8 +37,8 @@ type Episode struct {
 	differing [][]string // per class, the attributes that differed at the last comparison
 
 	turn   int
-	steps  int // executed in this turn
-	called int // executed in this turn
+	steps  int // replies with calls in this turn
+	called int // calls in this turn
 	stop   string
 
 	results []string    // of the policy, all turns so far

@@ -59,12 +59,13 @@ func (e *Episode) check(reference *instances, k int, modelEmpty bool) TurnCheck 
 		expected = append(expected, reference.run(call).Text)
 	}
 	for i, class := range e.task.Classes {
-		attrs := e.differing[i]
-		if e.model.untouched(i) && reference.untouched(i) {
-			// unchanged since the last comparison
-		} else if attrs = equalInstances(reference.list[i], e.model.list[i]); reference == e.reference {
-			e.differing[i] = attrs
-			e.model.touched[i], reference.touched[i] = false, false
+		attrs := e.differing[i] // of the last comparison, which holds until an instance is touched
+		if !e.model.untouched(i) || !reference.untouched(i) {
+			attrs = equalInstances(reference.list[i], e.model.list[i])
+			if reference == e.reference {
+				e.differing[i] = attrs
+				e.model.touched[i], reference.touched[i] = false, false
+			}
 		}
 		if attrs != nil {
 			c.State = false

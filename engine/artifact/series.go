@@ -43,6 +43,9 @@ func (g *Staging) KeepState(series string, length int) error {
 	if err == nil {
 		err = validKey(series)
 	}
+	for _, f := range files {
+		err = errors.Join(err, seal(filepath.Join(from, filepath.FromSlash(f.Name))))
+	}
 	if err == nil {
 		err = g.store.writeJSON(from, filepath.Join(from, recordFile), files)
 	}
@@ -102,18 +105,14 @@ func stateName(name string) (length int, key string, ok bool) {
 	return length, key, ok && err == nil && validKey(key) == nil
 }
 
-// intactState compares the files of a state with its record.
+// intactState compares the files of a state with its record, as those of an object.
 func intactState(dir string) bool {
 	var record []FileInfo
 	if err := readJSON(filepath.Join(dir, recordFile), &record); err != nil {
 		return false
 	}
-	for _, f := range record {
-		if sum, _, err := hashFile(filepath.Join(dir, filepath.FromSlash(f.Name))); err != nil || sum != f.SHA256 {
-			return false
-		}
-	}
-	return true
+	_, err := verifyFiles(dir, "", record, Sealed)
+	return err == nil
 }
 
 // eachState calls f for every state of the store.

@@ -1,6 +1,7 @@
 package artifact
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -53,7 +54,8 @@ func TestLongestOfASeriesIsBelowTheGivenLength(t *testing.T) {
 func TestDamagedStatesAreNotFound(t *testing.T) {
 	for name, harm := range map[string]func(s *Store, dir string) error{
 		"a changed byte": func(_ *Store, dir string) error {
-			return os.WriteFile(filepath.Join(dir, "moments"), []byte("x"), 0o600)
+			path := filepath.Join(dir, "moments")
+			return errors.Join(os.Chmod(path, 0o600), os.WriteFile(path, []byte("a20 m0ments"), 0o600))
 		},
 		"a missing file":   func(_ *Store, dir string) error { return os.Remove(filepath.Join(dir, "moments")) },
 		"no record":        func(_ *Store, dir string) error { return os.Remove(filepath.Join(dir, recordFile)) },

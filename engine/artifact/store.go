@@ -95,7 +95,7 @@ func (s *Store) manifestPath(key string) string { return s.path("results", key+"
 func (s *Store) objectDir(digest string) string { return s.path("objects", digest) }
 
 // Lookup returns the result of a key, after one stat per file. Without a manifest the error is ErrNotFound; if no
-// object is here, because gc removed them or they were never fetched, it is ErrNotHere; if an object is here with a
+// port is here, because gc removed them or they were never fetched, it is ErrNotHere; if an object is here with a
 // missing or edited file, it is a Problem. The last two come with the manifest. Has tells which ports are here.
 func (s *Store) Lookup(key string) (*Manifest, error) {
 	m, err := s.Manifest(key)
@@ -105,24 +105,34 @@ func (s *Store) Lookup(key string) (*Manifest, error) {
 	case err != nil:
 		return nil, err
 	}
-	here := false
-	for _, o := range m.objects() {
+	err = ErrNotHere
+	for _, port := range m.Ports() {
+		here, damage := s.lookupPort(m, port)
+		if damage != nil {
+			return m, damage
+		}
+		if here {
+			err = nil
+		}
+	}
+	return m, err
+}
+
+// lookupPort looks the files of a port up and reports whether all of its objects are here.
+func (s *Store) lookupPort(m *Manifest, port string) (here bool, err error) {
+	here = true
+	for _, o := range m.Outputs[port].Objects() {
 		sealed, err := s.verify(m.Address, o, Sealed)
-		if errors.Is(err, ErrNotHere) {
-			continue
-		}
-		if err != nil {
-			return m, err
-		}
-		here = true
-		if !sealed {
+		switch {
+		case errors.Is(err, ErrNotHere):
+			here = false
+		case err != nil:
+			return false, err
+		case !sealed:
 			s.heal(o) // fails in a read-only store
 		}
 	}
-	if !here {
-		return m, ErrNotHere
-	}
-	return m, nil
+	return here, nil
 }
 
 // Has reports whether the objects of a port of a result are here. It does not look at their files.
@@ -164,12 +174,17 @@ func (s *Store) Manifest(key string) (*Manifest, error) {
 // are none. A difference is a Problem, and the file loses its seal, so that every later Lookup finds it. Without the
 // folder of the object the error is ErrNotHere.
 func (s *Store) verify(address string, o Output, trusted time.Time) (sealed bool, err error) {
+	return verifyFiles(s.objectDir(o.Digest), address, o.Files, trusted)
+}
+
+// verifyFiles is verify of the files of a folder.
+func verifyFiles(dir, address string, files []FileInfo, trusted time.Time) (sealed bool, err error) {
 	sealed = true
-	for _, f := range o.Files {
-		path := s.ObjectPath(o, f)
+	for _, f := range files {
+		path := filepath.Join(dir, filepath.FromSlash(f.Name))
 		info, err := os.Lstat(path)
 		switch {
-		case errors.Is(err, fs.ErrNotExist) && !s.has(o):
+		case errors.Is(err, fs.ErrNotExist) && !disk.Exists(dir):
 			return false, ErrNotHere
 		case errors.Is(err, fs.ErrNotExist):
 			return false, Problem{Address: address, Path: path, What: missing}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,6 +48,13 @@ func (p *Plan) isPublished(m *artifact.Manifest, c Copy) bool {
 	}
 	same, err := p.IsCopy(to, info, c.FileInfo, m.Ended())
 	return same && err == nil
+}
+
+// isCopied reports whether the copies of all published files of a port exist.
+func (p *Plan) isCopied(d *Planned, port string) bool {
+	return !slices.ContainsFunc(p.Copies(d.Node, d.Manifest), func(c Copy) bool {
+		return c.Port == port && !p.isPublished(d.Manifest, c)
+	})
 }
 
 // IsCopy reports whether a file is the copy of f, by its size and time or by its content. A paranoid plan

@@ -80,14 +80,14 @@ func (p *Plan) fetchable(d *Planned) bool {
 }
 
 // fetchPublished fetches the ports with files that the experiment publishes. Without a remote store the stage runs
-// again if only a part of its result is here; published copies of a result without bytes stay.
+// again if only another part of its result is here; published copies of a port that is not here stay.
 func (p *Plan) fetchPublished(d *Planned) {
 	if d.Verb != Fetch && d.Verb != UpToDate {
 		return
 	}
 	for _, pub := range p.Experiment.Publishes(d.Node) {
 		switch {
-		case !d.lacks(pub.Port):
+		case !d.lacks(pub.Port) || d.Verb == UpToDate && p.isCopied(d, pub.Port):
 		case d.Verb == Fetch || p.fetchable(d):
 			d.fetch(d.Manifest, pub.Port)
 		default:

@@ -96,8 +96,8 @@ func moveThrough(t testing.TB, s *storage, files int, bytes int64) map[string]ti
 	}
 	var m *artifact.Manifest
 	timed("commit", func() {
-		about := artifact.Manifest{Kind: "toy", Address: "stage.toy.large"}
-		m = must.Get(g.Commit(about, map[string]string{"out": "files"}))(t)
+		large := artifact.Manifest{Kind: "toy", Address: "stage.toy.large"}
+		m = must.Get(g.Commit(large, map[string]string{"out": "files"}))(t)
 	})
 	timed("lookup", func() { must.Get(a.store.Lookup(m.Key))(t) })
 	timed("push", func() { must.OK(t, a.PushResult(t.Context(), m)) })

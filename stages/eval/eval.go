@@ -73,10 +73,10 @@ type settings struct {
 	// list of k, at most samples: pass@k by the unbiased estimator (Chen et al. 2021, eq. 1), in passes.jsonl beside
 	// the scores
 	K []int `hcl:"k,optional"`
-	// bounds of an episode
+	// the bounds of an episode; one that reaches a bound ends there and is scored
 	Limits *blocks.Limits `hcl:"limits,block"`
 
-	// bounds of the calls of an endpoint
+	// the bounds of the calls, if the policy is an endpoint
 	Calls *provider.Calls `hcl:"calls,block" key:"-"`
 	// label of the arm on pages; the for_each key unless set
 	ArmLabel string `hcl:"label,optional" key:"-"`

@@ -88,7 +88,7 @@ type settings struct {
 	// the last policy in checkpoint
 	Evaluate *evaluate `hcl:"evaluate,block"`
 
-	// bounds of an episode
+	// the bounds of an episode; one that reaches a bound ends there with reward 0
 	Limits *blocks.Limits `hcl:"limits,block"`
 
 	// program that plays the episodes (docs/own_tasks.md)
@@ -112,7 +112,7 @@ type forecast struct {
 type evaluate struct {
 	// held-out tasks
 	Tasks []artifact.Ref `hcl:"tasks" port:"tasks"`
-	// interval of evaluations
+	// after how many updates the policy is evaluated each time
 	Every int `hcl:"every" unit:"updates"`
 	// sampling temperature; 0 is greedy
 	Temperature float64 `hcl:"temperature,optional"`

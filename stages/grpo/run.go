@@ -64,10 +64,13 @@ func (s *conditioned) Run(ctx context.Context, job *engine.Job) error {
 		if err := p.EnableLoRA(s.LoRA, job, chat.RewardTokens...); err != nil {
 			return nil, err
 		}
-		return &conditioning{s.Tokens.High, rl.TokenHigh, rl.TokenLow, s.Tokens.Allocation, s.Tokens.Learn == "high",
-			func(update int, key string) []string {
+		return &conditioning{
+			p: s.Tokens.High, high: rl.TokenHigh, low: rl.TokenLow,
+			allocation: s.Tokens.Allocation, onlyHigh: s.Tokens.Learn == "high",
+			draw: func(update int, key string) []string {
 				return rl.DrawTokens(s.Tokens.Allocation, s.Tokens.High, s.Group, uint64(job.Seed), update, key)
-			}}, nil
+			},
+		}, nil
 	})
 }
 

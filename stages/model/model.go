@@ -59,9 +59,9 @@ type settings struct {
 }
 
 type architecture struct {
-	// decoder family
+	// the kind of decoder
 	Family string `hcl:"family" choices:"qwen2"`
-	// width
+	// the width of the residual stream
 	Hidden int `hcl:"hidden"`
 	// number of layers
 	Layers int `hcl:"layers"`
@@ -73,7 +73,7 @@ type architecture struct {
 	MLP int `hcl:"mlp"`
 	// base of the rotary position embedding
 	RopeBase float64 `hcl:"rope_base"`
-	// longest sequence
+	// the length of the longest sequence, in tokens
 	Context int `hcl:"context" unit:"tokens"`
 
 	At map[string]hcl.Range `hcl:",ranges"`

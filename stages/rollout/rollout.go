@@ -51,23 +51,23 @@ func Kind() *lang.Kind {
 type settings struct {
 	// policy to sample from
 	Policy artifact.Ref `hcl:"policy" port:"checkpoint|endpoint"`
-	// tasks to try
+	// the tasks of which episodes are sampled
 	Tasks artifact.Ref `hcl:"tasks" port:"tasks"`
 	// episodes per task
 	Samples int `hcl:"samples,optional" unit:"episodes per task"`
-	// sampling temperature
+	// the sampling temperature; 1 samples from the policy as it is
 	Temperature float64 `hcl:"temperature,optional"`
 	// sample from the fewest tokens whose probabilities reach this (nucleus); 1 is the whole vocabulary
 	TopP float64 `hcl:"top_p,optional"`
-	// reward token to condition on
+	// the reward token under which the policy samples: that of the checkpoint, or another
 	Token string `hcl:"token,optional" choices:"checkpoint|none|high|low"`
-	// bounds of an episode
+	// the bounds of an episode; one that reaches a bound ends there and is scored
 	Limits *blocks.Limits `hcl:"limits,block"`
 
 	// program that plays the episodes (docs/own_tasks.md)
 	Agent *agent.Settings `hcl:"agent,block"`
 
-	// bounds of the calls of an endpoint
+	// the bounds of the calls, if the policy is an endpoint
 	Calls *provider.Calls `hcl:"calls,block" key:"-"`
 
 	blocks.Arithmetic

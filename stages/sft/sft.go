@@ -53,7 +53,7 @@ const defaultLR = 1e-5
 type settings struct {
 	// checkpoint to start from
 	Policy artifact.Ref `hcl:"policy" port:"checkpoint"`
-	// data sets, shuffled together
+	// the data sets to learn from; their trajectories are shuffled together in every epoch
 	Data []artifact.Ref `hcl:"data" port:"dataset"`
 	// passes over the data (paper: 2 for SFT, 5 for RCTP-FT)
 	Epochs int `hcl:"epochs,optional" unit:"epochs"`
@@ -75,7 +75,7 @@ type sft struct {
 
 type rctp struct {
 	settings
-	// reward tokens; stored in the checkpoint
+	// the reward token of each trajectory; its position and rows are stored in the checkpoint
 	Tokens *tokens `hcl:"tokens,block"`
 }
 

@@ -21,11 +21,11 @@ import (
 )
 
 type timeouts struct {
-	// of the start of a process, and of its list of tasks
+	// the time that the program may take to start and to list its tasks
 	Start time.Duration `hcl:"start,optional"`
-	// of the start and of each step of an episode
+	// the time that the program may take to start an episode, and for each step of it
 	Step time.Duration `hcl:"step,optional"`
-	// of the reward of an episode
+	// the time that the program may take for the reward of an episode
 	Score time.Duration `hcl:"score,optional"`
 
 	At map[string]hcl.Range `hcl:",ranges"`

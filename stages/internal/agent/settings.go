@@ -19,14 +19,14 @@ type Settings struct {
 	// stage, the default: a process plays episodes one after another, a JSON line for each; episode: a process for
 	// each episode
 	Lives string `hcl:"lives,optional" choices:"stage|episode"`
-	// processes at once, each with one episode; default 8
+	// how many processes the program has at once, each with one episode; 8 by default
 	Workers int `hcl:"workers,optional" key:"-"`
 	// environment, the default: the verdict on the calls that the program made; program: the number that it answers
 	// with
 	Reward string `hcl:"reward,optional" choices:"environment|program"`
-	// of an episode; default 5m
+	// the time that an episode may take; 5m by default
 	Timeout time.Duration `hcl:"timeout,optional"`
-	// further variables
+	// further environment variables of the program
 	Env map[string]string `hcl:"env,optional"`
 	// variables taken from the environment: only their names enter the key, and the log masks their values
 	Secrets []string `hcl:"secrets,optional"`

@@ -24,11 +24,11 @@ import (
 type Calls struct {
 	// the stage makes no further call once its calls have cost this much; required unless the price is 0
 	Budget float64 `hcl:"budget,optional" unit:"dollars"`
-	// episodes at once
+	// how many episodes call the API at once
 	Parallel int `hcl:"parallel,optional" unit:"episodes"`
-	// attempts of a call
+	// how often a call is sent at most before its episode fails
 	Attempts int `hcl:"attempts,optional"`
-	// time limit of an attempt
+	// the time that one attempt of a call may take
 	Timeout time.Duration `hcl:"timeout,optional"`
 
 	At map[string]hcl.Range `hcl:",ranges"`

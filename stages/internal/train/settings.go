@@ -21,7 +21,7 @@ type Settings struct {
 	blocks.Split
 	blocks.Arithmetic
 
-	// trains a low-rank adapter instead of all weights
+	// trains a low-rank adapter in place of all weights (Hu et al. 2021)
 	LoRA *checkpoint.LoRA `hcl:"lora,block"`
 	// how often the stage saves its state
 	Checkpoints *blocks.Checkpoints `hcl:"checkpoints,block" key:"-"`

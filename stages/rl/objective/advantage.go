@@ -15,10 +15,10 @@ import (
 type Advantage struct {
 	// divisor: standard deviation of the group (paper, eq. 6), or none (Dr. GRPO)
 	Scale string `hcl:"scale,optional" choices:"group_std|none"`
-	// 0: population deviation (paper, eq. 6), 1: sample (verl, TRL)
+	// the deviation divides by G - ddof: 0 is the population's (paper, eq. 6), 1 the sample's (verl, TRL)
 	DDOF int `hcl:"ddof,optional"`
-	// added to the standard deviation, after the root (paper, eq. 6, without a value; verl 1e-6, TRL 1e-4, OpenRLHF
-	// 1e-9)
+	// added to the standard deviation before it divides, so after the root (paper, eq. 6, without a value; verl 1e-6,
+	// TRL 1e-4, OpenRLHF 1e-9)
 	Eps float64 `hcl:"eps,optional"`
 	// advantage in a group with one reward: by the formula (none if that is NaN), the reward as if mean 0 and
 	// deviation 1 (verl; needed for group = 1), or 0 (NeMo-RL)
@@ -61,15 +61,8 @@ func (a *Advantage) Of(group []int, token []string, rewards []float64) []float64
 // center subtracts the baseline of one group and divides by the deviation from it if the scale is per group. A member
 // that is alone with its token gets 0 with the baseline "token".
 func (a *Advantage) center(members []int, token []string, rewards, out []float64) {
-	switch i := members[0]; {
-	case len(members) == 1 && a.Lone == "zero":
-		out[i] = 0
-		return
-	case len(members) == 1 && a.Lone == "reward":
-		out[i] = rewards[i]
-		if a.Scale == "group_std" {
-			out[i] /= 1 + a.Eps
-		}
+	if len(members) == 1 && (a.Lone == "zero" || a.Lone == "reward") {
+		out[members[0]] = a.lone(rewards[members[0]])
 		return
 	}
 	same := [][]int{members}
@@ -85,6 +78,17 @@ func (a *Advantage) center(members []int, token []string, rewards, out []float64
 	if a.Scale == "group_std" {
 		divide(out, members, a.deviation(members, out)+a.Eps)
 	}
+}
+
+// lone returns the advantage of the only member of a group, for the settings other than the formula.
+func (a *Advantage) lone(reward float64) float64 {
+	switch {
+	case a.Lone == "zero":
+		return 0
+	case a.Scale == "group_std":
+		return reward / (1 + a.Eps)
+	}
+	return reward
 }
 
 // ids numbers different texts in the order of their first occurrence.
@@ -164,8 +168,10 @@ func (a *Advantage) OfEpisodes(trajectories []*rl.Trajectory, size int, shaped [
 		if t.Reward.Missing() {
 			continue
 		}
-		kept, group, rewards = append(kept, i), append(group, i/size), append(rewards, shaped[i])
+		kept = append(kept, i)
+		group = append(group, i/size)
 		token = append(token, t.Token)
+		rewards = append(rewards, shaped[i])
 	}
 	computed := a.Of(group, token, rewards)
 	if len(kept) == len(trajectories) {

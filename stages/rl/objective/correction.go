@@ -17,7 +17,7 @@ import (
 // where the sum is over the trajectory. KL term and entropy bonus have no weight, and the divisors of the loss stay.
 // TRL does not bound the logarithms of its truncated modes, which changes weights by at most 2e-9.
 type SamplerCorrection struct {
-	// weight of the policy gradient at an token of the mask for the difference between sampler and training forward:
+	// weight of the policy gradient at a token of the mask for the difference between sampler and training forward:
 	// exp(d) of that token with d = log pi_old - log pi_sampler (verl, TRL token_truncate), exp of the trajectory's
 	// sum of d (verl), or the same with 0 above cap (TRL's default with vLLM; it shrinks with the length of a
 	// trajectory). plan advises token in bf16 on a GPU

@@ -83,7 +83,7 @@ var Metrics = []MetricInfo{
 		"every ratio is 1", "share"},
 	{"log_ratio_", "quantile of the log ratios of an update (p05, p50, p95, max of the absolute value); not logged if " +
 		"every ratio is 1", "nats"},
-	{"sampler_gap", "largest |log pi as sampled - log pi as recomputed| of an token of the mask", "nats"},
+	{"sampler_gap", "largest |log pi as sampled - log pi as recomputed| of a token of the mask", "nats"},
 	{"sampler_gap_", "quantile of the same over tokens of the mask (p50, p95, p99)", "nats"},
 	{"sampler_weight", "mean weight of sampler_correction over tokens of the mask; not logged if it is off", ""},
 	{"sampler_capped", "share of tokens of the mask whose weight the cap of sampler_correction bounds or masks", "share"},

@@ -71,9 +71,9 @@ type Ratio struct {
 
 // Clip bounds the ratio in the surrogate (Schulman et al. 2017, eq. 7), with separate sides (DAPO).
 type Clip struct {
-	// lower bound is 1 - low (paper, eq. 9: 0.2)
+	// the ratio is kept above 1 - low (paper, eq. 9: 0.2)
 	Low float64 `hcl:"low,optional"`
-	// upper bound is 1 + high (paper, eq. 9: 0.2; DAPO: 0.28)
+	// the ratio is kept below 1 + high (paper, eq. 9: 0.2; DAPO: 0.28)
 	High float64 `hcl:"high,optional"`
 	// for negative advantages the loss is at most -dual times the advantage (Ye et al. 2020; verl: 3); 0 switches it
 	// off
@@ -91,9 +91,9 @@ type Loss struct {
 	// divisor of the mean: all trajectories (paper, TRL), those with tokens of the mask (verl, OpenRLHF), or one (verl's
 	// constant)
 	Rows string `hcl:"rows,optional" choices:"all|non_empty|one"`
-	// divisor of aggregate = constant (Dr. GRPO: the longest reply)
+	// the divisor of aggregate = constant; Dr. GRPO takes the length of the longest reply
 	Scale float64 `hcl:"scale,optional"`
-	// added to a trajectory's number of terms in trajectory_mean (verl, OpenRLHF: 1e-8)
+	// added to a trajectory's number of terms before trajectory_mean divides by it (verl, OpenRLHF: 1e-8)
 	CountEps float64 `hcl:"count_eps,optional"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
@@ -101,7 +101,7 @@ type Loss struct {
 
 // KL configures the divergence term. d is logp - logp_ref of a sampled token.
 type KL struct {
-	// coefficient (paper, eq. 8: 0.1); 0 needs no reference policy
+	// coefficient of the divergence (paper, eq. 8: 0.1); with 0 there is no KL term and no reference policy
 	Beta float64 `hcl:"beta,optional"`
 	// per token with d = log pi - log pi_ref: d, |d|, d^2/2, exp(-d) - 1 + d (Schulman 2020), or exact over the
 	// vocabulary; not given in the paper. As a loss over samples of the policy, k3 has the expected gradient of
@@ -115,9 +115,9 @@ type KL struct {
 	// average per trajectory, then average. With loss.aggregate = trajectory_sum, both means have the relative weight
 	// beta / (mask tokens of an episode). Not given in the paper
 	Aggregate string `hcl:"aggregate,optional" choices:"token_mean|trajectory_sum|trajectory_mean|loss"`
-	// bound of |d| in k3 (verl: 20); 0 is no bound
+	// bound of |d| in the estimator k3, without gradient beyond it (verl: 20); 0 is no bound
 	LogClamp float64 `hcl:"log_clamp,optional"`
-	// bound of the estimate (verl: 10); 0: none
+	// bound of the absolute estimate of a token, without gradient beyond it (verl: 10); 0 is no bound
 	ValueClamp float64 `hcl:"value_clamp,optional"`
 
 	At map[string]hcl.Range `hcl:",ranges"`

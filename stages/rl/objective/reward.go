@@ -29,7 +29,10 @@ type RewardTerm struct {
 
 // rewardFunctions are the functions that a RewardTerm can name. The comment of RewardTerm.Name lists them for users.
 var rewardFunctions = map[string]func(t *rl.Trajectory) float64{
-	"length": func(t *rl.Trajectory) float64 { sampled, _ := t.Tokens(); return float64(sampled) },
+	"length": func(t *rl.Trajectory) float64 {
+		sampled, _ := t.Tokens()
+		return float64(sampled)
+	},
 }
 
 // RewardTermNames returns the names that a RewardTerm can have.
