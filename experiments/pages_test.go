@@ -234,23 +234,33 @@ func (p *page) checkDesigns(t *testing.T) {
 // contents returns the tables and figures of the page by their ids.
 func (p *page) contents(t *testing.T) map[string]content {
 	t.Helper()
+	type section struct {
+		Parts []struct {
+			Table *struct {
+				ID   string
+				Rows []struct{ Cells []struct{ Text string } }
+			}
+			Figure *struct {
+				ID   string
+				Data [][]string
+			}
+		}
+	}
 	var in struct {
-		Tables []struct {
-			ID   string
-			Rows [][]struct{ Text string }
-		}
-		Figures []struct {
-			ID   string
-			Data [][]string
-		}
+		First    section
+		Sections []section
 	}
 	must.OK(t, json.Unmarshal(p.json, &in))
 	shown := map[string]content{}
-	for _, table := range in.Tables {
-		shown[table.ID] = content{len(table.Rows), fmt.Sprint(table.Rows)}
-	}
-	for _, figure := range in.Figures {
-		shown[figure.ID] = content{rows: len(figure.Data) - 1}
+	for _, s := range append(in.Sections, in.First) {
+		for _, part := range s.Parts {
+			switch {
+			case part.Table != nil:
+				shown[part.Table.ID] = content{len(part.Table.Rows), fmt.Sprint(part.Table.Rows)}
+			case part.Figure != nil:
+				shown[part.Figure.ID] = content{rows: len(part.Figure.Data) - 1}
+			}
+		}
 	}
 	if bytes.Contains(p.html, []byte(`class="talks"`)) {
 		shown["transcripts"] = content{rows: 1}

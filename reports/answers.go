@@ -34,9 +34,6 @@ func (s *Study) effect(c *Contrast, set string) page.Effect {
 	if !math.IsNaN(c.Adjusted) && c.Tests > 0 {
 		e.Adjusted = &c.Adjusted
 	}
-	if e.Verdict == page.NotDecided {
-		e.Excludes = c.excludes()
-	}
 	published := s.referenceEffect(c.A, c.B, set)
 	if published != nil && cmp.Or(c.Outcome, OutcomeSuccess) == OutcomeSuccess {
 		difference := c.scale() * published.Difference
@@ -97,9 +94,8 @@ func (s *Study) answers() []page.Answer {
 			answer := page.Answer{Effect: s.effect(weakest, set), Subject: how.subject(), Pairs: len(how.Pairs)}
 			answer.Verdict = verdict
 			count(&answer, weakest, claims)
-			if missing := len(how.Pairs) - len(claims); missing > 0 && verdict == page.Yes {
-				answer.Verdict, answer.Excludes = page.NotDecided,
-					english.Plural(missing, "pair", "")+" of the claim could not be compared"
+			if len(claims) < len(how.Pairs) && verdict == page.Yes {
+				answer.Verdict = page.NotDecided // a pair could not be compared
 			}
 			all = append(all, answer)
 		default:

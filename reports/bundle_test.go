@@ -1,12 +1,10 @@
 package reports
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -43,7 +41,7 @@ func hostilePage(t *testing.T, rows func(yield func(rl.Score) bool)) ([]byte, *a
 }
 
 func emptyEvidence() *Evidence {
-	return &Evidence{Format: EvidenceFormat, Name: "hostile", Windows: PaperWindows}
+	return &Evidence{Format: EvidenceFormat, Name: "hostile", Windows: PaperWindows, Document: &page.Page{Drawn: true}}
 }
 
 func TestAStudyLargerThanAPageIsRefused(t *testing.T) {
@@ -94,25 +92,12 @@ func TestInvalidEvidenceIsRefused(t *testing.T) {
 		"1002 sections":                    func(ev *Evidence) { ev.Chosen = []Chosen{{Show: make([]string, maxChosen+1)}} },
 		"does not name two arms":           func(ev *Evidence) { ev.Compare = []Comparison{{Pairs: [][]string{{"a"}}}} },
 		"unpacks to more than":             func(ev *Evidence) { ev.Question = strings.Repeat("a", maxEvidenceBytes) },
+		"it has no document":               func(ev *Evidence) { ev.Document = nil },
 	} {
 		ev := emptyEvidence()
 		change(ev)
 		_, err := ReadEvidence(withEvidence(t, must.Get(json.Marshal(ev))(t)))
 		must.Match(t, err, want)
-	}
-}
-
-// Many figures, each small when packed, share one limit.
-func TestFiguresOfAPageUnpackToALimit(t *testing.T) {
-	huge := page.Packed(bytes.Repeat([]byte(strings.Repeat("a", 999)+"\n"), maxPackedBytes*4/10/1000))
-	var html strings.Builder
-	for i := range 5 {
-		fmt.Fprintf(&html, `<a id="fig-%d-csv" data-file="fig-%d.csv" data-packed="%s">`, i, i, huge)
-	}
-	figures := readFigures(html.String())
-	read := slices.DeleteFunc(slices.Clone(figures), func(g page.Grid) bool { return len(g.Rows) == 0 })
-	if len(figures) != 5 || len(read) != 2 { // each has 0.4 of the limit
-		t.Errorf("got %d of %d figures unpacked, want 2 of 5", len(read), len(figures))
 	}
 }
 

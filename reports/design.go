@@ -1,6 +1,7 @@
 package reports
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -48,15 +49,9 @@ func designOf(n *lang.Node, ref artifact.Ref) (d Design) {
 			d.Model = apiModels
 		}
 	}
-	if l, ok := n.Stage.(lang.Labeled); ok {
-		for _, one := range []struct {
-			part  *string
-			label string
-		}{{&d.Model, l.Labels().Model}, {&d.Init, l.Labels().Init}, {&d.Method, l.Labels().Method}} {
-			if one.label != "" {
-				*one.part = one.label
-			}
-		}
+	if stage, ok := n.Stage.(lang.Labeled); ok {
+		l := stage.Labels()
+		d = Design{cmp.Or(l.Model, d.Model), cmp.Or(l.Init, d.Init), cmp.Or(l.Method, d.Method)}
 	}
 	return d
 }
@@ -112,11 +107,8 @@ func (s *Study) groupArms() {
 
 // proposed returns the second arm of the first comparison if all its pairs have the same one, "" otherwise.
 func (s *Study) proposed() string {
-	if len(s.Compare) == 0 || len(s.Compare[0].Pairs) == 0 {
-		return ""
-	}
-	if first := s.Compare[0]; first.subject() == first.Pairs[0][1] {
-		return first.subject()
+	if len(s.Compare) > 0 && len(s.Compare[0].Pairs) > 0 && s.Compare[0].subject() == s.Compare[0].Pairs[0][1] {
+		return s.Compare[0].subject()
 	}
 	return ""
 }

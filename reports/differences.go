@@ -39,35 +39,6 @@ func (c *Contrast) between(i stats.Interval) string {
 	return page.Range(c.difference(i.Low), c.difference(i.High))
 }
 
-// excludes names the effects that the interval of an undecided contrast excludes, with an expectation only those in its
-// direction.
-func (c *Contrast) excludes() string {
-	i := c.hull()
-	size := func(v float64) string {
-		if c.inPoints() {
-			return fmt.Sprintf("%.1f points", 100*v)
-		}
-		return page.Significant(v)
-	}
-	up, down := "gains", "losses"
-	if c.ofTraining() {
-		up, down = "increases", "decreases"
-	}
-	switch {
-	case !i.Known():
-		return "too few policies for an interval"
-	case i.Low >= 0: // the adjusted p-value does not decide
-		return "excludes " + up + " above " + size(i.High) + ", and " + down + " only without the adjustment"
-	case i.High <= 0:
-		return "excludes " + down + " above " + size(-i.Low) + ", and " + up + " only without the adjustment"
-	case c.Expect == "higher":
-		return "excludes " + up + " above " + size(i.High)
-	case c.Expect == "lower":
-		return "excludes " + down + " above " + size(-i.Low)
-	}
-	return "excludes " + up + " above " + size(i.High) + " and " + down + " above " + size(-i.Low)
-}
-
 // metricTitle returns the words for a metric of training in the middle of a sentence, or its name if it has none.
 func metricTitle(metric string) string {
 	if metric == "token_gap" {
@@ -179,12 +150,12 @@ func (s *Study) claimCells(c *Contrast, set string, every page.Source) []page.Ce
 			From(page.Together("counts of policies, tasks and families", c.Source.Rows, c.Source, every))}
 }
 
-// verdictCell shows the verdict and, if nothing is decided, the excluded effects beside the published effect.
+// verdictCell shows the verdict and, if nothing is decided, the published effect.
 func (s *Study) verdictCell(c *Contrast, set string) page.Cell {
 	e := s.effect(c, set)
-	cell := page.Text("%s", string(e.Verdict)).With("%s", e.Excludes)
+	cell := page.Text("%s", string(e.Verdict))
 	if e.Verdict == page.NotDecided && e.Reference != nil {
-		cell.Detail += fmt.Sprintf("; %s reports %s", e.ReferenceName, e.Amount(*e.Reference))
+		cell = cell.With("%s reports %s", e.ReferenceName, e.Amount(*e.Reference))
 	}
 	return cell
 }

@@ -2,7 +2,7 @@
 //
 // A [Study] holds the results of an experiment as plain values. [Study.Page] computes a [page.Page] from it, the
 // document that package reports/page writes as HTML, text, Markdown, LaTeX and JSON. [Kind] is the stage kind that
-// collects a Study from artifacts. Its page contains an [Evidence]: the inputs and every shown value. [Verify] and
+// collects a Study from artifacts. Its page contains an [Evidence]: the inputs and the page as data. [Verify] and
 // [Reproduce] recompute the page, or one cell, from the evidence. A [Bundle] is a page with its artifacts in one file.
 // Package reports/live serves the page of a running experiment.
 //
@@ -16,6 +16,6 @@
 // sections.go lists the sections of the page with their tables and figures. Their files: map.go, results.go
 // (references.go beside published values), differences.go (also the reward token), training.go (figures in curves.go),
 // transcripts.go, data.go, stages.go (settings, runs and evidence). contrast.go tests, answers.go decides; first.go has
-// the first screen, looks.go the order, the colours and the markers of the arms. Package reports/stats computes the
-// statistics, package reports/lint checks tables of other authors.
+// the first screen, design.go what the arms differ in and their order, looks.go their colours and markers. Package
+// reports/stats computes the statistics.
 package reports

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"crypto/sha256"
-	"encoding/csv"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -18,7 +17,7 @@ import (
 	"rcgrpo/reports/page"
 )
 
-// Evidence names the inputs of a page and records every shown value. The page contains it in packed form, so that a
+// Evidence names the inputs of a page and contains the page as data. The page contains it in packed form, so that a
 // reader with the page and its artifacts can recompute every number.
 type Evidence struct {
 	Format   int    `json:"format"` // EvidenceFormat
@@ -42,41 +41,16 @@ type Evidence struct {
 	Inputs  []Input    `json:"inputs"`
 	Records []StageRef `json:"records"`
 
-	// Tables holds the shown cells of each table. Figures holds the data of each figure; it is read from the CSV files
-	// that the page contains anyway.
-	Tables  []page.Grid `json:"tables"`
+	Document *page.Page `json:"document"`
+	// Tables and Figures hold the values of the document as text.
+	Tables  []page.Grid `json:"-"`
 	Figures []page.Grid `json:"-"`
-
-	// Sources of the values. Cells maps the id of a value to its index in Sources: "main-test.r3c2" is the second column
-	// of the third row of that table; in the data of a figure, "fig-reward.c2" is a column, "fig-categories-test.r3" a
-	// row, and the figure's id alone means the whole figure.
-	Sources []page.Source  `json:"sources"`
-	Cells   map[string]int `json:"cells"`
 }
 
 // EvidenceFormat is the version of the pages that this program writes, verifies and reproduces. It is the version of
 // the kind: a page of another version has other text, other tables or other evidence, and would differ from the
 // recomputed page although its numbers hold.
-const EvidenceFormat = 14
-
-// readFigures returns the data of all figures of a page, from their packed CSV files. Damaged data have no rows.
-func readFigures(html string) []page.Grid {
-	var all []page.Grid
-	left := int64(maxPackedBytes) // of all figures together, because a small page can unpack to a lot
-	for _, element := range strings.Split(html, `-csv" data-file="`)[1:] {
-		id, rest, _ := strings.Cut(element, `.csv" data-packed="`)
-		content, _, _ := strings.Cut(rest, `"`)
-		var data [][]string
-		if text, err := page.Unpacked(content, left); err == nil {
-			left -= int64(len(text))
-			r := csv.NewReader(bytes.NewReader(text))
-			r.FieldsPerRecord = -1
-			data, _ = r.ReadAll() // the bytes of damaged data differ
-		}
-		all = append(all, page.FigureGrid(id, data))
-	}
-	return all
-}
+const EvidenceFormat = 15
 
 // manifestAddress names the records of a stage in a Source.
 func manifestAddress(address string) string { return address + ".manifest" }
@@ -181,46 +155,32 @@ const evidenceID = "evidence-of-this-page"
 
 // Packed returns the evidence with the values of p and their sources, as the page contains it.
 func (e *Evidence) Packed(p *page.Page) (string, error) {
+	if err := p.Draw(); err != nil {
+		return "", err
+	}
 	ev := *e
-	ev.Tables = p.Grids()[:len(p.Tables())]
-	ev.Sources, ev.Cells = nil, map[string]int{}
-	at := map[string]int{}
-	record := func(cell string, s page.Source) {
-		if s.By == "" {
-			return
-		}
-		key := fmt.Sprintf("%q", append([]string{s.By, s.Rows}, s.From...))
-		if _, known := at[key]; !known {
-			at[key] = len(ev.Sources)
-			ev.Sources = append(ev.Sources, s)
-		}
-		ev.Cells[cell] = at[key]
-	}
-	for _, t := range p.Tables() {
-		for r, row := range t.Rows {
-			for c, cell := range row.Cells {
-				record(page.CellID(t.ID, r+1, c+1), cell.Source)
-			}
-		}
-	}
-	for _, f := range p.Figures() {
-		sources := f.Sources()
-		for _, suffix := range sortedKeys(sources) {
-			record(f.ID+suffix, sources[suffix])
-		}
-	}
+	ev.Document = p
 	text, err := json.Marshal(ev)
 	return page.Packed(text), err
 }
 
+// packedEvidence returns the packed evidence in an HTML page; "" without one.
+func packedEvidence(html []byte) string {
+	_, rest, _ := bytes.Cut(html, []byte(`<script type="application/gzip" id="`+evidenceID+`">`))
+	content, _, closed := bytes.Cut(rest, []byte("</script>"))
+	if !closed {
+		return ""
+	}
+	return string(content)
+}
+
 // ReadEvidence returns the evidence in an HTML page of this program.
 func ReadEvidence(html []byte) (*Evidence, error) {
-	_, rest, found := bytes.Cut(html, []byte(`<script type="application/gzip" id="`+evidenceID+`">`))
-	content, _, closed := bytes.Cut(rest, []byte("</script>"))
-	if !found || !closed {
+	content := packedEvidence(html)
+	if content == "" {
 		return nil, errors.New("it has no evidence: want an HTML page that a report stage made from committed results")
 	}
-	text, err := page.Unpacked(string(content), maxEvidenceBytes)
+	text, err := page.Unpacked(content, maxEvidenceBytes)
 	if err != nil {
 		return nil, fmt.Errorf("its evidence is damaged: %w", err)
 	}
@@ -234,7 +194,10 @@ func ReadEvidence(html []byte) (*Evidence, error) {
 	if err := ev.check(); err != nil {
 		return nil, fmt.Errorf("its evidence is damaged: %w", err)
 	}
-	ev.Figures = readFigures(string(html))
+	if ev.Document == nil || !ev.Document.Drawn {
+		return nil, errors.New("its evidence is damaged: it has no document")
+	}
+	ev.Tables, ev.Figures = ev.Document.Grids()
 	return ev, nil
 }
 
@@ -257,10 +220,9 @@ func checkVersion(evidence []byte) error {
 	return nil
 }
 
-// Limits of the evidence in a page, and of the data of its figures.
+// Limits of the evidence in a page.
 const (
-	maxEvidenceBytes = 16 << 20
-	maxPackedBytes   = 16 << 20
+	maxEvidenceBytes = 64 << 20 // with the document
 	maxInputs        = 5_000
 	maxRecords       = 5_000
 	maxChosen        = 1_000 // sections, items, pairs, maps, notes, arms
@@ -310,22 +272,17 @@ func (ev *Evidence) check() error {
 		limit(chosen, maxChosen, "sections, pairs, maps, notes, arms and failures"))
 }
 
-// SourceOf returns the source of a cell by its id, with or without "#".
-func (ev *Evidence) SourceOf(cell string) (page.Source, error) {
-	cell = strings.TrimPrefix(cell, "#")
-	if s, ok := ev.source(cell); ok {
+// SourceOf returns the source of a value by its id, with or without "#".
+func (ev *Evidence) SourceOf(id string) (page.Source, error) {
+	id = strings.TrimPrefix(id, "#")
+	if s, ok := ev.Document.SourceOf(id); ok {
 		return s, nil
 	}
-	return page.Source{}, fmt.Errorf("the page has no number %s%s", cell, lang.NearHint(cell, sortedKeys(ev.Cells)))
-}
-
-// source returns the source of a cell, or of its column, row or grid.
-func (ev *Evidence) source(cell string) (page.Source, bool) {
-	grid, row, column, _ := page.ParseCell(cell)
-	for _, id := range []string{cell, fmt.Sprintf("%s.c%d", grid, column), fmt.Sprintf("%s.r%d", grid, row), grid} {
-		if i, ok := ev.Cells[id]; ok && 0 <= i && i < len(ev.Sources) {
-			return ev.Sources[i], true
+	var ids []string
+	for _, g := range slices.Concat(ev.Tables, ev.Figures) {
+		for known := range g.Values {
+			ids = append(ids, known)
 		}
 	}
-	return page.Source{}, false
+	return page.Source{}, fmt.Errorf("the page has no number %s%s", id, lang.NearHint(id, ids))
 }

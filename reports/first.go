@@ -198,8 +198,8 @@ func (s *Study) runLine() string {
 			seeds[*r.Seed] = true
 		}
 	}
-	if compared := s.comparedArms(); len(compared) > 0 {
-		add("%s", compared)
+	if len(s.Arms) > 0 {
+		add("%s", s.comparedArms())
 	}
 	if len(seeds) > 0 {
 		names := strings.Trim(fmt.Sprint(slices.Sorted(maps.Keys(seeds))), "[]")
@@ -232,12 +232,10 @@ func (s *Study) comparedArms() string {
 		page.IndexOrAppend(&names, e.A)
 		page.IndexOrAppend(&names, e.B)
 	}
-	switch others := len(s.Arms) - len(names); {
-	case len(s.Arms) == 0:
-		return ""
-	case len(names) == 0:
+	if len(names) == 0 {
 		return english.Plural(len(s.Arms), "arm", "")
-	case others > 0:
+	}
+	if others := len(s.Arms) - len(names); others > 0 {
 		return fmt.Sprintf("%s compared, %d more below", english.Plural(len(names), "arm", ""), others)
 	}
 	return english.Plural(len(names), "arm", "") + " compared"

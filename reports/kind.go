@@ -33,7 +33,7 @@ const (
 	MarkdownFile = "page.md"
 	TextFile     = "page.txt"  // for a terminal of TextWidth columns
 	LaTeXFile    = "page.tex"  // the tables
-	JSONFile     = "page.json" // tables and figures
+	JSONFile     = "page.json" // the whole page as data
 	CSVFolder    = "csv"       // a file for each table and figure, named by its id
 )
 

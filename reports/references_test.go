@@ -130,7 +130,7 @@ func TestThePapersTablesAreVerifiedAndReproduced(t *testing.T) {
 		if strings.HasPrefix(g.ID, "reference-") {
 			for r, row := range g.Rows {
 				for c, text := range row.Cells {
-					_, sourced := ev.source(page.CellID(g.ID, r+1, c+1))
+					_, sourced := ev.Document.SourceOf(page.CellID(g.ID, r+1, c+1))
 					if want := g.Head[c] != "Paper" && text != "–" && c > slices.Index(g.Head, "Paper"); sourced != want {
 						t.Errorf("%s, %s: has a source: %v, want %v", g.ID, g.Name(r, c), sourced, want)
 					}

@@ -371,29 +371,6 @@ func TestTheAnswerNamesEveryExpectation(t *testing.T) {
 	}
 }
 
-func TestUndecidedResultsNameTheExcludedEffects(t *testing.T) {
-	for want, c := range map[string]Contrast{
-		"excludes gains above 2.2 points and losses above 3.5 points": {OverSeeds: stats.Interval{Low: -0.035,
-			High: 0.022}, Families: stats.Bootstrap{Interval: stats.Interval{Low: -0.02, High: 0.006}}},
-		"excludes gains above 3.0 points and losses above 0.5 points": {OverSeeds: stats.Unknown,
-			Families: stats.Bootstrap{Interval: stats.Interval{Low: -0.005, High: 0.03}}},
-		"excludes gains above 3.0 points, and losses only without the adjustment": {OverSeeds: stats.Unknown,
-			Families: stats.Bootstrap{Interval: stats.Interval{Low: 0.005, High: 0.03}}},
-		"excludes increases above 1.50 and decreases above 0.250": {Comparison: Comparison{Outcome: "kl"},
-			OverSeeds: stats.Interval{Low: -0.25, High: 1.5}, Families: stats.Bootstrap{Interval: stats.Unknown}},
-		"excludes gains above 2.0 points": {Comparison: Comparison{Expect: "higher"}, OverSeeds: stats.Unknown,
-			Families: stats.Bootstrap{Interval: stats.Interval{Low: -0.035, High: 0.02}}},
-		"excludes losses above 3.5 points": {Comparison: Comparison{Expect: "lower"}, OverSeeds: stats.Unknown,
-			Families: stats.Bootstrap{Interval: stats.Interval{Low: -0.035, High: 0.02}}},
-		"too few policies for an interval": {Comparison: Comparison{Outcome: "kl"},
-			OverSeeds: stats.Unknown, Families: stats.Bootstrap{Interval: stats.Unknown}},
-	} {
-		if got := c.excludes(); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
-	}
-}
-
 func TestTrainingsOfDifferentLengthsAreComparedAtTheSameUpdates(t *testing.T) {
 	long, short := logging(1, "reward", 0.1, 0.2, 0.3, 0.4, 0.5, 0.6), logging(2, "reward", 0.7, 0.8, 0.9)
 	short.Seed = long.Seed

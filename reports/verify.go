@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"html"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -57,6 +55,7 @@ func Verify(written []byte, store *artifact.Store, experiment map[string][]byte,
 		return nil, err
 	}
 	v := &Verification{Files: len(experiment)}
+	v.checkBytes(ev, written)
 	if experiment != nil {
 		v.Faults = ev.CheckFiles(experiment)
 	}
@@ -81,15 +80,50 @@ func Verify(written []byte, store *artifact.Store, experiment map[string][]byte,
 	if again.Evidence, err = ev.Packed(again); err != nil {
 		return nil, err
 	}
-	var text bytes.Buffer
-	if err := again.HTML(&text); err != nil {
-		return nil, err
-	}
-	if !bytes.Equal(written, text.Bytes()) {
-		v.compareValues(ev, string(written), text.String())
-		v.compareLines(string(written), text.String())
+	if again.Evidence != packedEvidence(written) {
+		v.compareValues(ev, again)
 	}
 	return v, nil
+}
+
+// checkBytes writes the page again from its own document, and reports the first place where the file differs.
+func (v *Verification) checkBytes(ev *Evidence, written []byte) {
+	var again bytes.Buffer
+	ev.Document.Evidence = packedEvidence(written)
+	if err := ev.Document.HTML(&again); err != nil {
+		v.Differences = append(v.Differences, Difference{Where: "the document of the page", Shown: err.Error()})
+		return
+	}
+	shown, text, at := string(written), again.String(), 0
+	for at < min(len(shown), len(text)) && shown[at] == text[at] {
+		at++
+	}
+	if shown != text {
+		where := place(text, at)
+		source, _ := ev.Document.SourceOf(where)
+		cut := func(s string) string { // to the text between two tags
+			after, _, _ := strings.Cut(s[at:min(len(s), at+60)], "<")
+			return strings.ToValidUTF8(s[max(0, at-30, strings.LastIndex(s[:at], ">")+1):at]+after, "�")
+		}
+		v.Differences = append(v.Differences, Difference{where, cut(shown), cut(text), source.String()})
+	}
+}
+
+// place names a position in the text of a page: the cell that contains it, or its line.
+func place(text string, at int) string {
+	before := text[:at]
+	if strings.LastIndex(before, "<") > strings.LastIndex(before, ">") { // the id may follow in the same tag
+		end, _, _ := strings.Cut(text[at:], ">")
+		before += end
+	}
+	if _, cell, ok := page.CutLast(before, ` id="`); ok {
+		id, rest, _ := strings.Cut(cell, `"`)
+		_, _, _, ok := page.ParseCell(id)
+		if ok && !strings.Contains(rest, "</td>") && !strings.Contains(rest, "</th>") {
+			return id
+		}
+	}
+	return fmt.Sprintf("line %d of the page", strings.Count(text[:at], "\n")+1)
 }
 
 // fetch fetches the artifacts and manifests behind the page that the store lacks.
@@ -113,9 +147,7 @@ func (ev *Evidence) fetch(store *artifact.Store, r *remote.Remote) error {
 
 func (v *Verification) count(ev *Evidence) {
 	for _, g := range ev.Tables {
-		for range g.Values {
-			v.Cells++
-		}
+		v.Cells += len(g.Head) * (1 + len(g.Rows))
 	}
 	for _, g := range ev.Figures {
 		for _, row := range g.Rows {
@@ -189,7 +221,7 @@ func (v *Verification) checkArtifacts(ev *Evidence, store *artifact.Store) map[s
 func (v *Verification) notComputed(ev *Evidence, damaged map[string]bool) {
 	for _, g := range ev.Tables {
 		for id, text := range g.Values {
-			s, ok := ev.source(id)
+			s, ok := ev.Document.SourceOf(id)
 			if ok && slices.ContainsFunc(s.From, func(from string) bool { return damaged[from] }) {
 				v.Differences = append(v.Differences, Difference{Where: id, Shown: text, Source: s.String()})
 			}
@@ -198,81 +230,28 @@ func (v *Verification) notComputed(ev *Evidence, damaged map[string]bool) {
 }
 
 // compareValues lists the values that differ from those of the recomputed page.
-func (v *Verification) compareValues(ev *Evidence, text, again string) {
-	shown, recomputed := visibleValues(text), visibleValues(again)
+func (v *Verification) compareValues(ev *Evidence, again *page.Page) {
+	shown, recomputed := map[string]string{}, map[string]string{}
+	for _, g := range slices.Concat(ev.Tables, ev.Figures) {
+		maps.Insert(shown, g.Values)
+	}
+	for _, g := range slices.Concat(again.Grids()) {
+		maps.Insert(recomputed, g.Values)
+	}
 	for id := range recomputed {
 		shown[id] += "" // also values that the page lacks
 	}
+	before := len(v.Differences)
 	for _, id := range sortedKeys(shown) {
 		if shown[id] != recomputed[id] {
-			s, _ := ev.source(id)
+			s, _ := ev.Document.SourceOf(id)
 			v.Differences = append(v.Differences, Difference{id, shown[id], recomputed[id], s.String()})
 		}
 	}
-}
-
-var cellDetails = strings.NewReplacer(`</span><span class="detail">`, " · ", `<span class="detail">`, "\x00",
-	`</span>`, "")
-
-// visibleValues returns the cells of all tables, in the format of Cell.line, and the data of all figures, by id.
-func visibleValues(text string) map[string]string {
-	cellElement := regexp.MustCompile(`(?s)<t[dh][^>]* id="([^"]+)"[^>]*>` +
-		`(?:<span class="swatch [^>]*></span>)?(.*?)</t[dh]>`)
-	cellPad := regexp.MustCompile(`<i data-pad="[^"]*"></i>`)
-	values := map[string]string{}
-	for _, element := range cellElement.FindAllStringSubmatch(text, -1) {
-		id := element[1]
-		if _, _, _, cell := page.ParseCell(id); !cell {
-			continue
-		}
-		if _, twice := values[id]; twice {
-			id += " (again)"
-		}
-		content := cellDetails.Replace(cellPad.ReplaceAllString(element[2], ""))
-		text, detail, _ := strings.Cut(html.UnescapeString(content), "\x00")
-		if _, row, _, _ := page.ParseCell(element[1]); row == 0 {
-			detail = "" // counts the episodes of the column
-		}
-		values[id] = page.Cell{Text: text, Detail: detail}.Line()
+	if len(v.Differences) == before {
+		v.Differences = append(v.Differences, Difference{Where: "the text or a source of the page",
+			Shown: "another one than its artifacts give"})
 	}
-	for _, g := range readFigures(text) {
-		maps.Insert(values, g.Values)
-	}
-	return values
-}
-
-// compareLines lists the lines of the page that differ from the recomputed page, without those of differing values.
-func (v *Verification) compareLines(text, again string) {
-	var explained []string
-	for _, d := range v.Differences {
-		table, _, _ := page.CutLast(d.Where, ".")
-		explained = append(explained, evidenceID, `"`+d.Where+`"`, `"`+table+`-csv"`, `"`+table+`-options"`,
-			`"`+table+`.csv"`)
-	}
-	a, b := strings.Split(text, "\n"), strings.Split(again, "\n")
-	a, b = append(a, make([]string, max(0, len(b)-len(a)))...), append(b, make([]string, max(0, len(a)-len(b)))...)
-	found := 0
-	for i := range a {
-		if a[i] == b[i] || slices.ContainsFunc(explained, func(part string) bool { return strings.Contains(b[i], part) }) {
-			continue
-		}
-		x, y := around(a[i], b[i])
-		v.Differences = append(v.Differences, Difference{Where: fmt.Sprintf("line %d of the page", i+1), Shown: x,
-			Recomputed: y})
-		if found++; found == 20 {
-			break // an additional line shifts all following lines
-		}
-	}
-}
-
-// around cuts two texts to the context of the first different byte.
-func around(a, b string) (string, string) {
-	first := 0
-	for first < min(len(a), len(b)) && a[first] == b[first] {
-		first++
-	}
-	cut := func(s string) string { return strings.ToValidUTF8(s[max(0, first-30):min(len(s), first+60)], "�") }
-	return cut(a), cut(b)
 }
 
 // Limits of a recomputed page: task sets, and cells of its tables or values of a figure.
@@ -351,7 +330,12 @@ func Reproduce(written []byte, cell string, store *artifact.Store,
 	if r.Name == "" {
 		return nil, fmt.Errorf("the page has no cell %q: want TABLE.rROWcCOLUMN, such as main-test.r1c2", cell)
 	}
-	r.Shown = visibleValues(string(written))[r.Cell]
+	var edited Verification
+	edited.checkBytes(ev, written)
+	for _, d := range edited.Differences {
+		return nil, fmt.Errorf("the page was edited at %s: it shows %q, its document has %q", d.Where, d.Shown, d.Recomputed)
+	}
+	r.Shown, _ = find(slices.Concat(ev.Tables, ev.Figures), table, r.Name)
 	part := ev.part(source)
 	for i := range part.Inputs {
 		in := &part.Inputs[i]
@@ -411,7 +395,7 @@ func (ev *Evidence) recompute(store *artifact.Store) ([]page.Grid, error) {
 	if err != nil {
 		return nil, err
 	}
-	return study.complete().Grids(), nil
+	return slices.Concat(study.complete().Grids()), nil
 }
 
 // opener opens inputs by their keys.

@@ -44,8 +44,7 @@ type Effect struct {
 	Detectable *float64 `json:"detectable,omitempty"`
 	// Adjusted is the p-value, Holm-adjusted over all claims of the table; nil without a test.
 	Adjusted *float64 `json:"adjusted,omitempty"`
-	Matters  float64  `json:"matters,omitempty"`  // the smallest difference that matters; 0 if the block names none
-	Excludes string   `json:"excludes,omitempty"` // of an undecided claim: "excludes gains above 2.2 points and …"
+	Matters  float64  `json:"matters,omitempty"` // the smallest difference that matters; 0 if the block names none
 	// Reference is the same difference as a publication reports it; nil without such a report.
 	Reference     *float64 `json:"reference,omitempty"`
 	ReferenceName string   `json:"reference_name,omitempty"`
@@ -78,28 +77,28 @@ func (e *Effect) Amount(v float64) string {
 	return Significant(v)
 }
 
-// size formats the size of a difference without its sign, with the unit unless that is the outcome itself.
-func (e *Effect) size(v float64, unit bool) string {
-	text := strings.TrimLeft(e.Amount(v), "+−")
-	if unit && e.Unit != e.Outcome && e.Unit != "" {
-		text += " " + e.Unit
+// size formats the size of a difference without its sign.
+func (e *Effect) size(v float64) string { return strings.TrimLeft(e.Amount(v), "+−") }
+
+// in returns the unit after a number; "" if it is the outcome itself.
+func (e *Effect) in() string {
+	if e.Unit == "" || e.Unit == e.Outcome {
+		return ""
 	}
-	return text
+	return " " + e.Unit
 }
 
 const PointsUnit = "points"
 
 // Number returns the effect with its interval: "−0.7 (−3.5 to +2.2)".
-func (e *Effect) Number() string {
-	return strings.TrimSpace(e.Amount(e.Effect) + " " + e.between(e.Amount))
-}
+func (e *Effect) Number() string { return e.Amount(e.Effect) + e.between() }
 
 // between returns the interval in parentheses; "" if it is unknown.
-func (e *Effect) between(format func(float64) string) string {
+func (e *Effect) between() string {
 	if e.Low == nil || e.High == nil {
 		return ""
 	}
-	return "(" + Range(format(*e.Low), format(*e.High)) + ")"
+	return " (" + Range(e.Amount(*e.Low), e.Amount(*e.High)) + ")"
 }
 
 // String returns the answer in sentences: "Success: No. B does not raise success: 4.9 points lower than A (2.9 to 6.9);
@@ -162,15 +161,13 @@ func (a Answer) Difference() string {
 		of = a.B + ", "
 	}
 	if a.Low == nil || a.High == nil || *a.Low < 0 && *a.High > 0 || a.Effect.Effect == 0 {
-		amount := strings.TrimSpace(a.Amount(a.Effect.Effect) + strings.TrimPrefix(a.size(a.Effect.Effect, true),
-			a.size(a.Effect.Effect, false)))
-		return strings.TrimSpace(of + amount + " against " + a.A + " " + a.between(a.Amount))
+		return of + a.Amount(a.Effect.Effect) + a.in() + " against " + a.A + a.between()
 	}
 	low, high, than := *a.Low, *a.High, " higher than "
 	if a.Effect.Effect < 0 {
 		low, high, than = *a.High, *a.Low, " lower than "
 	}
-	return of + a.size(a.Effect.Effect, true) + than + a.A + " (" + Range(a.size(low, false), a.size(high, false)) + ")"
+	return of + a.size(a.Effect.Effect) + a.in() + than + a.A + " (" + Range(a.size(low), a.size(high)) + ")"
 }
 
 // Rest names the excluded difference of a verdict by the margin that matters, and counts the other pairs: ", which
@@ -179,8 +176,7 @@ func (a Answer) Rest() string {
 	text := ""
 	if (a.Verdict == No || a.Verdict == NoDifference) && a.Low != nil && *a.Low <= 0 && *a.High >= 0 {
 		change := map[string]string{"higher": "an increase of ", "lower": "a decrease of ", "": "a change of "}[a.Expect]
-		text = ", which excludes " + change + strings.TrimSuffix(a.size(a.Matters, false), ".0") +
-			strings.TrimPrefix(a.size(a.Matters, true), a.size(a.Matters, false))
+		text = ", which excludes " + change + strings.TrimSuffix(a.size(a.Matters), ".0") + a.in()
 	}
 	var parts []string
 	add := func(format string, n int) {

@@ -2,7 +2,6 @@ package page
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"slices"
 )
@@ -82,11 +81,4 @@ func (t *Transcripts) Summary() string {
 	failed, passed := t.Chosen()
 	return fmt.Sprintf("%s: %d of %d failed and %d of %d passed episodes",
 		t.Label, len(failed), t.FailedOf, len(passed), t.PassedOf)
-}
-
-// Packed returns the transcripts of the page as packed JSON.
-func (t *Transcripts) Packed() (string, error) {
-	failed, passed := t.Chosen()
-	text, err := json.Marshal(slices.Concat(failed, passed))
-	return Packed(text), err
 }

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"rcgrpo/reports/stats"
 )
 
 // CSV returns the table as rows of text, the first being the head, for its CSV file. Numbers are unrounded (shares as
@@ -114,48 +116,31 @@ func Inert(rows [][]string) [][]string {
 	return all
 }
 
-// JSON writes every table and figure of the page with its numbers, for programs. NaN and infinite numbers are left out.
+// JSON writes the page as data, for programs. NaN and infinite numbers are left out.
 func (p *Page) JSON(w io.Writer) error {
-	type figure struct {
-		ID    string     `json:"id"`
-		Title string     `json:"title"`
-		Note  string     `json:"note,omitempty"`
-		X     string     `json:"x"`
-		Y     string     `json:"y"`
-		Data  [][]string `json:"data"` // the first row is the head
-	}
-	figures := []figure{}
-	for _, f := range p.Figures() {
-		figures = append(figures, figure{f.ID, f.Title, f.Note, f.X, f.Y, f.CSV()})
+	if err := p.Draw(); err != nil {
+		return err
 	}
 	e := json.NewEncoder(w)
 	e.SetIndent("", " ")
-	return e.Encode(struct {
-		*Page
-		Tables  []*Table `json:"tables"`
-		Figures []figure `json:"figures"`
-	}{p, append([]*Table{}, p.Tables()...), figures})
+	return e.Encode(p)
 }
 
-// MarshalText returns the name.
-func (c Column) MarshalText() ([]byte, error) { return []byte(c.Name), nil }
+// cellJSON is a Cell without the parts that it lacks.
+type cellJSON struct {
+	Text     string   `json:"text"`
+	Detail   string   `json:"detail,omitempty"`
+	Value    *float64 `json:"value,omitempty"`
+	Count    *int     `json:"count,omitempty"` // of Of
+	Of       int      `json:"of,omitempty"`
+	Low      *float64 `json:"low,omitempty"`
+	High     *float64 `json:"high,omitempty"`
+	Mark     Mark     `json:"mark,omitempty"`
+	SourceAt int      `json:"source,omitempty"`
+}
 
-// MarshalJSON returns the cells.
-func (r Row) MarshalJSON() ([]byte, error) { return json.Marshal(r.Cells) }
-
-// MarshalJSON leaves out the parts that the cell lacks.
 func (c Cell) MarshalJSON() ([]byte, error) {
-	cell := struct {
-		Text   string   `json:"text"`
-		Detail string   `json:"detail,omitempty"`
-		Value  *float64 `json:"value,omitempty"`
-		Count  *int     `json:"count,omitempty"`
-		Of     int      `json:"of,omitempty"`
-		Low    *float64 `json:"low,omitempty"`
-		High   *float64 `json:"high,omitempty"`
-		Mark   Mark     `json:"mark,omitempty"`
-		Source Source   `json:"source,omitzero"`
-	}{Text: c.Text, Detail: c.Detail, Value: finite(c.Value), Of: c.Of, Mark: c.Mark, Source: c.Source}
+	cell := cellJSON{c.Text, c.Detail, finite(c.Value), nil, c.Of, nil, nil, c.Mark, c.SourceAt}
 	if c.Of > 0 {
 		cell.Count = &c.Count
 	}
@@ -163,6 +148,20 @@ func (c Cell) MarshalJSON() ([]byte, error) {
 		cell.Low, cell.High = finite(&c.Interval.Low), finite(&c.Interval.High)
 	}
 	return json.Marshal(cell)
+}
+
+func (c *Cell) UnmarshalJSON(text []byte) error {
+	var cell cellJSON
+	err := json.Unmarshal(text, &cell)
+	*c = Cell{Text: cell.Text, Detail: cell.Detail, Value: cell.Value, Of: cell.Of, Mark: cell.Mark,
+		SourceAt: cell.SourceAt}
+	if cell.Count != nil {
+		c.Count = *cell.Count
+	}
+	if cell.Low != nil && cell.High != nil {
+		c.Interval = &stats.Interval{Low: *cell.Low, High: *cell.High}
+	}
+	return err
 }
 
 // finite returns nil for a number that JSON cannot represent.

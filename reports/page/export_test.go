@@ -52,14 +52,10 @@ func TestJSONOmitsNumbersThatItCannotRepresent(t *testing.T) {
 			{Text: "–", Value: &none, Interval: &stats.Unknown}, {Text: "0", Value: &some, Of: 4}}}}}}}}}}
 	var b bytes.Buffer
 	must.OK(t, p.JSON(&b))
-	var got struct {
-		Tables []struct {
-			Rows [][]struct{ Value, Count, Low *float64 }
-		}
-	}
+	var got Page
 	must.OK(t, json.Unmarshal(b.Bytes(), &got))
-	cells := got.Tables[0].Rows[0]
-	if cells[0].Value != nil || cells[0].Low != nil || *cells[1].Value != 0.5 || *cells[1].Count != 0 {
+	cells := got.Sections[0].Parts[0].Table.Rows[0].Cells
+	if cells[0].Value != nil || cells[0].Interval != nil || *cells[1].Value != 0.5 || cells[1].Of != 4 {
 		t.Errorf("got %+v", cells)
 	}
 }

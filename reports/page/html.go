@@ -48,6 +48,9 @@ func (p *Page) HTML(w io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if err := p.Draw(); err != nil {
+		return err
+	}
 	view, err := p.view()
 	if err != nil {
 		return err
@@ -90,7 +93,7 @@ func (p *Page) view() (*pageView, error) {
 			"connection.",
 	}
 	scripts := "'none'"
-	if p.hasScript() {
+	if len(p.Tables()) < len(slices.Collect(p.parts)) {
 		text, err := library()
 		if err != nil {
 			return nil, err
@@ -125,16 +128,10 @@ func colourStyle() string {
 	return style + "\n"
 }
 
-func (p *Page) hasScript() bool {
-	return slices.ContainsFunc(append([]Section{p.First}, p.Sections...), func(s Section) bool {
-		return slices.ContainsFunc(s.Parts, func(part Part) bool { return part.Table == nil })
-	})
-}
-
 // block is a table, transcripts, or consecutive figures.
 type block struct {
 	Part
-	Figures []*Figure
+	Figures []*Drawing
 	More    string // titles of figures behind a fold; "" without a fold
 }
 
@@ -142,18 +139,18 @@ type block struct {
 func (s *Section) Blocks() []block {
 	var blocks []block
 	for _, part := range s.Parts {
-		last := len(blocks) - 1
-		if part.Figure == nil {
+		last, f := len(blocks)-1, part.Drawing
+		if f == nil {
 			blocks = append(blocks, block{Part: part})
 			continue
 		}
-		if last < 0 || blocks[last].Figures == nil || (blocks[last].More != "") != part.Figure.Folded {
+		if last < 0 || blocks[last].Figures == nil || (blocks[last].More != "") != f.Folded {
 			blocks = append(blocks, block{})
 			last++
 		}
-		blocks[last].Figures = append(blocks[last].Figures, part.Figure)
-		if part.Figure.Folded {
-			blocks[last].More = strings.TrimPrefix(blocks[last].More+" · "+part.Figure.Title, " · ")
+		blocks[last].Figures = append(blocks[last].Figures, f)
+		if f.Folded {
+			blocks[last].More = strings.TrimPrefix(blocks[last].More+" · "+f.Title, " · ")
 		}
 	}
 	return blocks
@@ -166,24 +163,9 @@ func sourceHash(script string) string {
 }
 
 var pageFunctions = template.FuncMap{
-	"headID": func(table string, column int) string { return CellID(table, 0, column+1) },
-	"cellID": func(table string, row, column int) string { return CellID(table, row+1, column+1) },
-	"options": func(f *Figure) (template.JS, error) {
-		options, err := f.Options()
-		return template.JS(options), err
-	},
-	"packed": func(f *Figure) string { return Packed([]byte(csvText(f.CSV()))) },
-	"height": func(f *Figure) int { // of the drawing in pixels; 0 for the default
-		switch {
-		case f.Apart+f.Lower != "":
-			return 460
-		case f.Effects != nil:
-			return 36 + f.forestHeight()
-		case f.Lanes == nil:
-			return 0
-		}
-		return 70 + 26*len(f.Lanes)
-	},
+	"headID":  func(table string, column int) string { return CellID(table, 0, column+1) },
+	"cellID":  func(table string, row, column int) string { return CellID(table, row+1, column+1) },
+	"options": func(d *Drawing) template.JS { return template.JS(d.Options) },
 	"address": func(t *Table) template.URL {
 		return template.URL("data:text/csv;charset=utf-8," + dataEscapes.Replace(csvText(t.CSV())))
 	},

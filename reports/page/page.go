@@ -15,11 +15,14 @@ type Page struct {
 	Run      string    `json:"run,omitempty"`     // model, tasks, seeds, updates, hours, commit
 	Limits   []string  `json:"limits,omitempty"`  // of the result, with the notes of the report
 	Failures []Failure `json:"failures,omitempty"`
-	First    Section   `json:"-"` // forest plots and the table of initialisations and methods, on the first screen
-	Sections []Section `json:"-"`
-	Evidence string    `json:"-"` // packed; "" for numbers that no store contains
+	First    Section   `json:"first"` // forest plots and the table of initialisations and methods, on the first screen
+	Sections []Section `json:"sections"`
+	Evidence string    `json:"-"`                 // packed; "" for numbers that no store contains
+	Sources  []Source  `json:"sources,omitempty"` // of all values, each once
 
-	Looks map[string]Look `json:"-"` // of the arms, by label
+	Looks map[string]Look `json:"looks,omitempty"` // of the arms, by label
+
+	Drawn bool `json:"drawn"` // Draw has completed the page
 }
 
 // Term is a word with its meaning.
@@ -30,19 +33,23 @@ type Term struct {
 
 // Section is a chapter of the page.
 type Section struct {
-	ID, Title string
-	Lead      string
-	Folded    bool // for reference: behind a fold in HTML
-	Parts     []Part
+	ID     string `json:"id"`
+	Title  string `json:"title"`
+	Lead   string `json:"lead,omitempty"`
+	Folded bool   `json:"folded,omitempty"` // for reference: behind a fold in HTML
+	Parts  []Part `json:"parts,omitempty"`
 }
 
 // Part is an element of a section; exactly one of the first three fields is set.
 type Part struct {
-	Table       *Table
-	Figure      *Figure
-	Transcripts *Transcripts
+	Table       *Table       `json:"table,omitempty"`
+	Figure      *Figure      `json:"-"`
+	Transcripts *Transcripts `json:"-"`
 
-	Set string // of tasks; "" for a part that does not exist once for each set
+	Drawing *Drawing `json:"figure,omitempty"` // of Figure
+	Talks   *Talks   `json:"talks,omitempty"`  // of Transcripts
+
+	Set string `json:"-"` // of tasks; "" for a part that does not exist once for each set
 }
 
 // Failure is a stage without a result.
@@ -82,14 +89,27 @@ func (p *Page) Figures() []*Figure { return collect(p, func(part Part) *Figure {
 
 func collect[T any](p *Page, of func(Part) *T) []*T {
 	var all []*T
-	for _, s := range append([]Section{p.First}, p.Sections...) {
-		for _, part := range s.Parts {
-			if one := of(part); one != nil {
-				all = append(all, one)
-			}
+	for part := range p.parts {
+		if one := of(*part); one != nil {
+			all = append(all, one)
 		}
 	}
 	return all
+}
+
+// parts iterates over all parts in their order on the page.
+func (p *Page) parts(yield func(*Part) bool) {
+	for i := -1; i < len(p.Sections); i++ {
+		s := &p.First
+		if i >= 0 {
+			s = &p.Sections[i]
+		}
+		for j := range s.Parts {
+			if !yield(&s.Parts[j]) {
+				return
+			}
+		}
+	}
 }
 
 // Trim removes the omitted parts of the section. It keeps a note of several tables only below the first of them.

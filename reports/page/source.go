@@ -12,15 +12,15 @@ import (
 
 // Grid holds the values of a table or a figure as text.
 type Grid struct {
-	ID   string    `json:"id"`
-	Head []string  `json:"head"`
-	Rows []GridRow `json:"rows"`
+	ID   string
+	Head []string
+	Rows []GridRow
 }
 
 // GridRow is a row of a Grid. Name consists of the cells that identify the row.
 type GridRow struct {
-	Name  string   `json:"name"`
-	Cells []string `json:"cells"`
+	Name  string
+	Cells []string
 }
 
 // grid returns the values of the table. The leading columns of text identify a row, after its group if it has no arm.
@@ -38,7 +38,7 @@ func (t *Table) grid() Grid {
 		heads := len(names)
 		for c, cell := range row.Cells {
 			out.Cells = append(out.Cells, cell.Line())
-			if t.Columns[c].Left && len(names) == c+heads {
+			if c < len(t.Columns) && t.Columns[c].Left && len(names) == c+heads {
 				names = append(names, cell.Text)
 			}
 		}
@@ -48,9 +48,9 @@ func (t *Table) grid() Grid {
 	return g
 }
 
-// FigureGrid returns the data of a figure, the first row being the head. The first column and the following series,
+// figureGrid returns the data of a figure, the first row being the head. The first column and the following series,
 // task and seed identify a row.
-func FigureGrid(id string, data [][]string) Grid {
+func figureGrid(id string, data [][]string) Grid {
 	g := Grid{ID: id}
 	if len(data) == 0 {
 		return g
@@ -80,16 +80,19 @@ func (g *Grid) Values(yield func(id, text string) bool) {
 // Name returns the name of a value, which consists of those of its row and its column.
 func (g *Grid) Name(row, column int) string { return g.Rows[row].Name + " | " + g.Head[column] }
 
-// Grids returns the values of all tables, then those of all figures.
-func (p *Page) Grids() []Grid {
-	var all []Grid
-	for _, t := range p.Tables() {
-		all = append(all, t.grid())
+// Grids returns the values of all tables, and those of all figures.
+func (p *Page) Grids() (tables, figures []Grid) {
+	for part := range p.parts {
+		switch {
+		case part.Table != nil:
+			tables = append(tables, part.Table.grid())
+		case part.Drawing != nil:
+			figures = append(figures, figureGrid(part.Drawing.ID, part.Drawing.Data))
+		case part.Figure != nil:
+			figures = append(figures, figureGrid(part.Figure.ID, Inert(part.Figure.CSV())))
+		}
 	}
-	for _, f := range p.Figures() {
-		all = append(all, FigureGrid(f.ID, Inert(f.CSV())))
-	}
-	return all
+	return tables, figures
 }
 
 // CellID returns the id of a cell. Row and column count from 1, row 0 is the head.

@@ -21,19 +21,19 @@ type Table struct {
 	Lead    string   `json:"lead,omitempty"` // one sentence above: the meaning of a row
 	Columns []Column `json:"columns"`
 	Rows    []Row    `json:"rows"`
-	Notes   []string `json:"notes,omitempty"` // below: how to read the table
-	Folded  bool     `json:"-"`               // behind a fold in HTML
+	Notes   []string `json:"notes,omitempty"`  // below: how to read the table
+	Folded  bool     `json:"folded,omitempty"` // behind a fold in HTML
 
 	Omitted bool `json:"-"` // repeats another table, so that a page omits it; Reproduce computes it
 }
 
 // Column is the head of a column.
 type Column struct {
-	Name   string
-	Detail string // printed smaller below the name; no part of it: "1500 episodes"
-	Left   bool   // text; numbers are aligned to the right
+	Name   string `json:"name"`
+	Detail string `json:"detail,omitempty"` // printed smaller below the name; no part of it: "1500 episodes"
+	Left   bool   `json:"left,omitempty"`   // text; numbers are aligned to the right
 
-	Omitted bool // has no values, so that a page omits it
+	Omitted bool `json:"-"` // has no values, so that a page omits it
 }
 
 // Columns returns columns with these heads. A "<" marks a column of text.
@@ -49,13 +49,13 @@ func Columns(heads ...string) []Column {
 // Row is one row. Arm selects the colour and marker of its swatch; NoArm shows none. A writer prints Group above the
 // first of consecutive rows with the same one.
 type Row struct {
-	Arm   int
-	Group string
-	Cells []Cell
+	Arm   int    `json:"arm"`
+	Group string `json:"group,omitempty"`
+	Cells []Cell `json:"cells"`
 
-	Look Look
+	Look Look `json:"look,omitzero"`
 
-	Omitted bool // repeats another table, so that a page omits it
+	Omitted bool `json:"-"` // repeats another table, so that a page omits it
 }
 
 // NoArm is the Arm of a row or series that belongs to no arm.
@@ -192,6 +192,7 @@ type Cell struct {
 	Interval *stats.Interval // in the unit of Value
 	Mark     Mark
 	Source   Source // zero for fixed text
+	SourceAt int    // Source in Page.Sources, from 1; 0 without one
 }
 
 // Text returns a cell of text.

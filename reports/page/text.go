@@ -73,7 +73,7 @@ func (p *Page) write(out *sticky, f format, width int) error {
 	for _, answer := range p.Answers {
 		paragraph(f.answer, answer.String())
 	}
-	if err := p.parts(out, f, paragraph, p.First.Parts); err != nil {
+	if err := p.writeParts(out, f, paragraph, p.First.Parts); err != nil {
 		return err
 	}
 	paragraph(f.run, p.Run)
@@ -96,7 +96,7 @@ func (p *Page) write(out *sticky, f format, width int) error {
 		head := fmt.Sprintf(f.section, f.escape(s.Title))
 		out.line("\n" + head + strings.Repeat("─", max(0, width-len([]rune(head)))))
 		paragraph(f.lead, s.Lead)
-		if err := p.parts(out, f, paragraph, s.Parts); err != nil {
+		if err := p.writeParts(out, f, paragraph, s.Parts); err != nil {
 			return err
 		}
 	}
@@ -109,8 +109,8 @@ func (p *Page) write(out *sticky, f format, width int) error {
 	return out.err
 }
 
-// parts writes tables and figures, and a line for transcripts.
-func (p *Page) parts(out *sticky, f format, paragraph func(string, ...string), parts []Part) error {
+// writeParts writes tables and figures, and a line for transcripts.
+func (p *Page) writeParts(out *sticky, f format, paragraph func(string, ...string), parts []Part) error {
 	for _, part := range parts {
 		out.line("")
 		switch {

@@ -281,42 +281,42 @@
       else chart.resize();
     }));
   });
-  // Large data in the page are gzip in base64.
-  const unpack = (e, text = e.dataset.packed) => {
-    const bytes = Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), c => c.charCodeAt(0));
-    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+  // The page contains its document and its sources, as gzip in base64.
+  const packed = document.getElementById("evidence-of-this-page");
+  let evidence;
+  const unpack = async () => {
+    if (!evidence && packed) {
+      const bytes = Uint8Array.from(atob(packed.textContent.replaceAll("-", "+").replaceAll("_", "/")), c => c.charCodeAt(0));
+      evidence = await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
+    }
+    return evidence;
   };
+  const partOf = async is => {
+    const all = await unpack();
+    return all && [all.document.first, ...all.document.sections || []].flatMap(c => c.parts || []).find(is);
+  };
+  const dataOf = async id => (await partOf(p => p.figure && p.figure.id === id))?.figure.data || [[]];
   const save = (name, href) => Object.assign(document.createElement("a"), { download: name, href }).click();
+  const quoted = cell => /[",\r\n]|^\s/.test(cell) ? '"' + cell.replaceAll('"', '""') + '"' : cell;
   for (const button of document.querySelectorAll("button[data-file]")) {
     button.hidden = false;
     button.addEventListener("click", async () => {
-      const address = URL.createObjectURL(new Blob([await unpack(button)], { type: "text/csv" }));
+      const text = (await dataOf(button.closest("figure").id)).map(row => row.map(quoted).join(",") + "\n").join("");
+      const address = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
       save(button.dataset.file, address);
       setTimeout(() => URL.revokeObjectURL(address), 60000);
     });
   }
-  // The table behind the fold is created from the CSV file when the fold is first opened.
-  const rows = text => {
-    const all = [[""]];
-    let quoted = false;
-    for (let i = 0; i < text.length; i++) {
-      const c = text[i], row = all[all.length - 1];
-      if (c === '"' && quoted && text[i + 1] === '"') { row[row.length - 1] += c; i++; }
-      else if (c === '"') quoted = !quoted;
-      else if (c === "," && !quoted) row.push("");
-      else if (c === "\n" && !quoted) all.push([""]);
-      else row[row.length - 1] += c;
-    }
-    return all.slice(0, -1);
-  };
+  // The table behind the fold is created when the fold is first opened.
   for (const fold of document.querySelectorAll("details[data-csv]")) {
     fold.addEventListener("toggle", async () => {
-      const table = fold.querySelector("table");
+      const table = fold.querySelector("table"), figure = fold.dataset.csv;
       if (table.rows.length) return;
-      const [head, ...body] = rows(await unpack(document.getElementById(fold.dataset.csv)));
+      const [head, ...body] = await dataOf(figure);
+      if (table.rows.length) return;
       const top = table.createTHead().insertRow();
       for (const name of head) top.append(Object.assign(document.createElement("th"), { scope: "col", textContent: name }));
-      const main = table.createTBody(), figure = fold.dataset.csv.replace(/-csv$/, "");
+      const main = table.createTBody();
       for (const row of body) {
         const line = main.insertRow();
         for (const cell of row) Object.assign(line.insertCell(), { textContent: cell, id: figure + ".r" + (line.rowIndex) + "c" + line.cells.length });
@@ -369,17 +369,16 @@
     fold.addEventListener("toggle", async () => {
       if (fold.children.length > 1 || fold.dataset.read) return;
       fold.dataset.read = "yes";
-      fold.append(...JSON.parse(await unpack(fold)).map(episode));
+      fold.append(...(await partOf(p => p.talks && p.talks.label === fold.dataset.of))?.talks.episodes.map(episode) || []);
     });
   }
   // The source of a cell is shown on click, by the fragment of the address, or on Enter.
-  const packedEvidence = document.getElementById("evidence-of-this-page");
   const isCell = e => e && e.id && /\.r\d+c\d+$/.test(e.id);
-  let evidence;
-  const sourceOf = id => {
+  const sourceOf = async id => {
     const dot = id.lastIndexOf("."), stem = id.slice(0, dot), [, row, column] = id.slice(dot).match(/r(\d+)c(\d+)/);
-    const name = [id, stem + ".c" + column, stem + ".r" + row, stem].find(n => n in evidence.cells);
-    return name === undefined ? null : evidence.sources[evidence.cells[name]];
+    const part = await partOf(p => (p.table || p.figure || {}).id === stem), of = part?.figure?.sources || {};
+    const n = part?.table ? part.table.rows[row - 1]?.cells[column - 1]?.source : of[".c" + column] || of[".r" + row] || of[""];
+    return n && evidence.document.sources[n - 1];
   };
   const shown = block("aside", "source");
   shown.hidden = true;
@@ -390,9 +389,8 @@
   const hideSource = () => { shown.hidden = true; if (cell) cell.classList.remove("asked"); };
   const showSource = async asked => {
     hideSource();
-    if (!packedEvidence || !isCell(asked)) return;
-    evidence ||= JSON.parse(await unpack(packedEvidence, packedEvidence.textContent));
-    const source = sourceOf(asked.id);
+    if (!isCell(asked)) return;
+    const source = await sourceOf(asked.id);
     if (!source) return;
     cell = asked;
     cell.classList.add("asked");

@@ -66,7 +66,7 @@ func TestShowScoresWithWilsonIntervals(t *testing.T) {
 		return artifact.WriteRows(dir, rl.ScoresFile, rows)
 	}))(t)
 	// Wilson interval of 8 of 10 at 95 %: 0.490 to 0.943.
-	must.Contain(t, got, "10 episodes", "80.0 %", "8/10 · 49.0 … 94.3", "10/10", "all", "base", "high")
+	must.Contain(t, got, "10 episodes", "80.0 %", "8/10", "49.0 to 94.3", "10/10", "all", "base", "high")
 
 	got = must.Get(shown(t, "scores", nil, func(dir string) error {
 		return errors.Join(artifact.WriteRows(dir, rl.ScoresFile, rows),
@@ -107,7 +107,7 @@ func TestShowTrajectoryAsConversation(t *testing.T) {
 		return []stages.Piece{{Text: "<user>" + t.Messages[0].Text, Tokens: 7}, {Text: "ls()", Tokens: 3, Mask: true}}
 	}
 	must.Contain(t, must.Get(show(func(v *View) { v.Pick, v.Layout = 1, layout }))(t),
-		"10 tokens, 3 of them learned, in [[ ]]", "<user>List the files.[[ls()]]")
+		"10 tokens, 3 of them of the mask, in [[ ]]", "<user>List the files.[[ls()]]")
 	if _, err := show(func(v *View) { v.Task = "drill_9" }); err == nil {
 		t.Error("a task that is not there: got no error, want one")
 	}

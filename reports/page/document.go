@@ -1,0 +1,130 @@
+package page
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// Drawing is a Figure as plain data: the options for the chart library, and its values as text.
+type Drawing struct {
+	ID      string          `json:"id"`
+	Title   string          `json:"title"`
+	Caption string          `json:"caption,omitempty"` // the note, and what the curves are
+	Share   bool            `json:"share,omitempty"`
+	Wide    bool            `json:"wide,omitempty"`
+	Folded  bool            `json:"folded,omitempty"`
+	Height  int             `json:"height,omitempty"` // in pixels; 0 for the default
+	Key     []key           `json:"key,omitempty"`    // of a forest plot
+	Options json.RawMessage `json:"options"`
+	Data    [][]string      `json:"data"` // the first row is the head
+	// Sources are as Cell.SourceAt, of columns (".c2"), rows (".r3") or the whole ("").
+	Sources map[string]int `json:"sources,omitempty"`
+}
+
+// Talks are the shown episodes of one arm.
+type Talks struct {
+	Label    string       `json:"label"`
+	Summary  string       `json:"summary"`
+	Episodes []Transcript `json:"episodes"`
+}
+
+// Draw completes the page as plain data, from which alone HTML is written: it draws the figures, chooses the episodes
+// and lists each source once. A page that was read from JSON is drawn already, and its cells get their sources back.
+func (p *Page) Draw() error {
+	if p.Drawn {
+		for _, t := range p.Tables() {
+			for _, row := range t.Rows {
+				for i, c := range row.Cells {
+					if 0 < c.SourceAt && c.SourceAt <= len(p.Sources) {
+						row.Cells[i].Source = p.Sources[c.SourceAt-1]
+					}
+				}
+			}
+		}
+		return nil
+	}
+	at := map[string]int{}
+	number := func(s Source) int {
+		if s.By == "" {
+			return 0
+		}
+		key := fmt.Sprintf("%q", append([]string{s.By, s.Rows}, s.From...))
+		if at[key] == 0 {
+			p.Sources = append(p.Sources, s)
+			at[key] = len(p.Sources)
+		}
+		return at[key]
+	}
+	for part := range p.parts {
+		switch {
+		case part.Table != nil:
+			for _, row := range part.Table.Rows {
+				for i, c := range row.Cells {
+					row.Cells[i].SourceAt, row.Cells[i].Value = number(c.Source), finite(c.Value) // as JSON gives it back
+				}
+			}
+		case part.Transcripts != nil:
+			failed, passed := part.Transcripts.Chosen()
+			part.Talks = &Talks{part.Transcripts.Label, part.Transcripts.Summary(), slices.Concat(failed, passed)}
+		default:
+			f := part.Figure
+			options, err := f.Options()
+			if err != nil {
+				return fmt.Errorf("figure %s: %w", f.ID, err)
+			}
+			d := &Drawing{ID: f.ID, Title: f.Title, Caption: f.Caption(), Share: f.Share, Folded: f.Folded,
+				Wide: f.Categories != nil || f.Lanes != nil || f.Scale != "", Height: f.height(), Options: options,
+				Data: Inert(f.CSV()), Sources: map[string]int{}}
+			if f.Effects != nil {
+				d.Key = f.Key()
+			}
+			sources := f.Sources()
+			for _, suffix := range slices.Sorted(maps.Keys(sources)) {
+				d.Sources[suffix] = number(sources[suffix])
+			}
+			part.Drawing = d
+		}
+	}
+	p.Drawn = true
+	return nil
+}
+
+// height returns the height of the drawing in pixels; 0 for the default.
+func (f *Figure) height() int {
+	switch {
+	case f.Apart+f.Lower != "":
+		return 460
+	case f.Effects != nil:
+		return 36 + f.forestHeight()
+	case f.Lanes == nil:
+		return 0
+	}
+	return 70 + 26*len(f.Lanes)
+}
+
+// SourceOf returns the source of a value by its id: "main-test.r3c2" is a cell; in the data of a figure "fig-reward.c2"
+// is a column, "fig-categories-test.r3" a row, and the figure's id alone the whole figure.
+func (p *Page) SourceOf(id string) (Source, bool) {
+	stem, row, column, _ := ParseCell(id)
+	n := 0
+	for part := range p.parts {
+		switch {
+		case part.Table != nil && part.Table.ID == stem && 0 < row && row <= len(part.Table.Rows):
+			if cells := part.Table.Rows[row-1].Cells; 0 < column && column <= len(cells) {
+				n = cells[column-1].SourceAt
+			}
+		case part.Drawing != nil:
+			for _, suffix := range []string{fmt.Sprintf(".c%d", column), fmt.Sprintf(".r%d", row), ""} {
+				if d := part.Drawing; n == 0 && (d.ID == stem || d.ID == id || d.ID+suffix == id) {
+					n = d.Sources[suffix]
+				}
+			}
+		}
+	}
+	if n < 1 || n > len(p.Sources) {
+		return Source{}, false
+	}
+	return p.Sources[n-1], true
+}
