@@ -639,6 +639,7 @@ type element struct {
 // elements returns the elements of a list or map, maps in the order of their keys.
 func elements(val cty.Value, expr hclsyntax.Expression, path string) iter.Seq[element] {
 	return func(yield func(element) bool) {
+		items := literalItems(expr)
 		i := 0
 		for it := val.ElementIterator(); it.Next(); i++ {
 			key, v := it.Element()
@@ -649,7 +650,7 @@ func elements(val cty.Value, expr hclsyntax.Expression, path string) iter.Seq[el
 			if isMap(val.Type()) {
 				e.key = key.AsString()
 				e.path = path + "." + e.key
-				if item := literalItem(expr, e.key); item != nil {
+				if item := items[e.key]; item != nil {
 					e.expr, e.keyRange = item.ValueExpr, item.KeyExpr.Range()
 				}
 			}
@@ -660,18 +661,21 @@ func elements(val cty.Value, expr hclsyntax.Expression, path string) iter.Seq[el
 	}
 }
 
-// literalItem returns the item of a key if expr is a literal map, else nil.
-func literalItem(expr hclsyntax.Expression, key string) *hclsyntax.ObjectConsItem {
+// literalItems returns the items of a literal map by key, the first of equal keys; nil for another expression.
+func literalItems(expr hclsyntax.Expression) map[string]*hclsyntax.ObjectConsItem {
 	object, ok := expr.(*hclsyntax.ObjectConsExpr)
 	if !ok {
 		return nil
 	}
+	items := make(map[string]*hclsyntax.ObjectConsItem, len(object.Items))
 	for i, item := range object.Items {
-		if k, diags := item.KeyExpr.Value(nil); !diags.HasErrors() && text(k) == key && k.Type() == cty.String {
-			return &object.Items[i]
+		k, diags := item.KeyExpr.Value(nil)
+		if diags.HasErrors() || k.Type() != cty.String || items[text(k)] != nil {
+			continue
 		}
+		items[text(k)] = &object.Items[i]
 	}
-	return nil
+	return items
 }
 
 func isList(t cty.Type) bool { return t.IsTupleType() || t.IsListType() || t.IsSetType() }

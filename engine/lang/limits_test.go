@@ -118,6 +118,8 @@ func TestManyErrorsNeedLittleWork(t *testing.T) {
 			each(10_000, "var.bbbbbbbbbbbbbbbb%d,") + "]\n}\n",
 		"keys": "stage \"tasks\" \"t\" {\n  source   = \"drills\"\n  for_each = [" + each(10_000, "\"aaaaaaaaaaaaaaaa%d\",") +
 			"]\n}\nlocals {\n" + each(10_000, "  a%d = stage.tasks.t[\"b\"]\n") + "}\n",
+		"a long map": "stage \"exec\" \"x\" {\n  command = [\"true\"]\n  outputs = {\n" +
+			each(30_000, "    aaaaaaaaaaaaaaaa%d = \"a\"\n") + "  }\n  b = 1\n}\n",
 		"indexes": "locals {\n  o = {\n" + each(10_000, "    aaaaaaaaaaaaaaaa%d = 1\n") + "  }\n  a = [" +
 			each(10_000, "local.o.b%d,") + "]\n}\n",
 	} {
