@@ -439,10 +439,18 @@ func TestThePapersFileCarriesTheCountsOfItsTable(t *testing.T) {
 		} `json:"corrected_counts"`
 	}
 	must.OK(t, json.Unmarshal(fixtures.Read(t, "rl/paper_tables.json"), &paper))
-	counts := map[string]map[string]int{}
+	counts, others := map[string]map[string]int{}, map[string]map[string]map[string]int{}
 	for _, s := range node(t, "paper.hcl", "stage.report.page").Settings {
-		if s.Name == "reference[0].counts" || s.Name == "reference[0].others" { // of the page's models and of API models
-			must.OK(t, json.Unmarshal([]byte(s.Value), &counts)) // adds to the map
+		switch s.Name {
+		case "reference[0].counts": // of the page's models
+			must.OK(t, json.Unmarshal([]byte(s.Value), &counts))
+		case "reference[0].others": // of API models
+			must.OK(t, json.Unmarshal([]byte(s.Value), &others))
+		}
+	}
+	for group, rows := range others {
+		for name, row := range rows {
+			counts[group+"/"+name] = row
 		}
 	}
 	if len(counts) != 15 || len(paper.Counts) != 15 {

@@ -114,8 +114,8 @@ stage "report" "page" {
   EOT
   ), "\n  ", " "))
   reference "RC-GRPO paper, main table" {
-    url    = "https://arxiv.org/abs/2602.03025"
-    of     = zipmap(local.categories, [80, 18, 17, 22, 23])
+    url = "https://arxiv.org/abs/2602.03025"
+    of  = zipmap(local.categories, [80, 18, 17, 22, 23])
     counts = merge([for name in keys(module.model) :
     { for arm, row in local.counts[name] : "${name}/${arm}" => row }]...)
     others = { for group, rows in local.counts : group => rows if !contains(keys(module.model), group) }
