@@ -195,11 +195,17 @@ func (p pretended) checkPage(t *testing.T, more []string) {
 			t.Errorf("%s: %d bytes, %v; want a page without NaN", name, len(text), err)
 		}
 	}
-	var page struct {
-		Tables []struct {
-			ID   string
-			Rows []any
+	type section struct {
+		Parts []struct {
+			Table struct {
+				ID   string
+				Rows []any
+			}
 		}
+	}
+	var page struct {
+		First    section
+		Sections []section
 	}
 	text, err := os.ReadFile(filepath.Join(dir, reports.JSONFile))
 	if err == nil {
@@ -207,9 +213,11 @@ func (p pretended) checkPage(t *testing.T, more []string) {
 	}
 	must.OK(t, err)
 	var tables []string
-	for _, table := range page.Tables {
-		if len(table.Rows) > 0 {
-			tables = append(tables, table.ID)
+	for _, s := range append(page.Sections, page.First) {
+		for _, part := range s.Parts {
+			if len(part.Table.Rows) > 0 {
+				tables = append(tables, part.Table.ID)
+			}
 		}
 	}
 	for _, want := range append([]string{"main", "data", "certificate", "departures", "settings", "runs",
