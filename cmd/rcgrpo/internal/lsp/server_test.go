@@ -550,7 +550,8 @@ func TestHostileTexts(t *testing.T) {
 			for _, method := range []string{"completion", "hover", "definition"} {
 				call[any](f.client, "textDocument/"+method, params)
 			}
-			if took := time.Since(start); took > 50*time.Second { // 7 s on an idle machine
+			// 7 s on an idle machine, 55 s with the race detector on two busy cores.
+			if took := time.Since(start); took > 2*time.Minute {
 				t.Errorf("it took %v", took)
 			}
 		})
