@@ -559,7 +559,9 @@ func TestHostileTexts(t *testing.T) {
 }
 
 // 100,000 changes of one message, as those of a replacement in a long file, are made in seconds.
+// With the race detector they take two minutes.
 func TestManyChangesInOneMessage(t *testing.T) {
+	must.Long(t)
 	const n = 100_000
 	f := started(t, "experiment {}\n"+strings.Repeat("#\n", n)+"varible \"a\" {}\n")
 	f.diagnostics()
