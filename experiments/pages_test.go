@@ -206,7 +206,8 @@ func (p *page) checkContents(t *testing.T, file string, store *artifact.Store) {
 
 // designs are those of some arms, by page and label.
 var designs = map[string]map[string]reports.Design{
-	"drills":        {"RCTP-FT + RC-GRPO": {Init: "RCTP-FT", Method: "RC-GRPO"}, "SFT": {Init: "SFT"}, "Random weights": {}},
+	"drills":        {"RCTP-FT + RC-GRPO": {Init: "RCTP-FT", Method: "RC-GRPO"}, "SFT": {Init: "SFT"},
+		"Random weights": {}},
 	"paper":         {"qwen/SFT + GRPO": {Model: "qwen", Init: "SFT", Method: "GRPO"}, "llama/Base": {Model: "llama"}},
 	"api_models":    {"API models/GPT-5.2": {Model: "API models"}},
 	"equal_compute": {"SFT, equal updates + GRPO (64)": {Init: "SFT, equal updates", Method: "GRPO (64)"}},
