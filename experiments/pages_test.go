@@ -206,7 +206,7 @@ func (p *page) checkContents(t *testing.T, file string, store *artifact.Store) {
 
 // designs are those of some arms, by page and label.
 var designs = map[string]map[string]reports.Design{
-	"drills":        {"RCTP-FT + RC-GRPO": {Init: "RCTP-FT", Method: "RC-GRPO"}, "SFT": {Init: "SFT"},
+	"drills": {"RCTP-FT + RC-GRPO": {Init: "RCTP-FT", Method: "RC-GRPO"}, "SFT": {Init: "SFT"},
 		"Random weights": {}},
 	"paper":         {"qwen/SFT + GRPO": {Model: "qwen", Init: "SFT", Method: "GRPO"}, "llama/Base": {Model: "llama"}},
 	"api_models":    {"API models/GPT-5.2": {Model: "API models"}},
