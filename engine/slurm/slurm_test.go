@@ -104,6 +104,12 @@ var mortal = &cluster{nodes: 4, port: 8, needs: "slurmctld"}
 
 func (c *cluster) start(t *testing.T) {
 	t.Helper()
+	must.OK(t, c.tryStart(t))
+}
+
+// tryStart returns the error of the start. It skips the test if Slurm is not installed.
+func (c *cluster) tryStart(t *testing.T) error {
+	t.Helper()
 	if _, err := exec.LookPath(c.needs); err != nil || os.Getuid() != 0 {
 		t.Skipf("no %s here: as root, run bench/slurm.sh install accounting", c.needs)
 	}
@@ -120,7 +126,15 @@ func (c *cluster) start(t *testing.T) {
 			c.err = fmt.Errorf("%w\n%s", err, out)
 		}
 	})
-	must.OK(t, c.err)
+	return c.err
+}
+
+// A cluster that cannot start ends the wait for it and shows the reason.
+func TestAClusterThatCannotStartShowsWhatSlurmctldPrinted(t *testing.T) {
+	broken := &cluster{nodes: 1, port: 30, needs: "slurmctld", settings: "Missing=1"}
+	err := broken.tryStart(t)
+	must.Match(t, err, "the cluster has not started, since a daemon could not start", "start")
+	must.Match(t, err, "unrecognized key: Missing", "start")
 }
 
 // conf is the variable that selects the cluster.
