@@ -30,7 +30,7 @@ type Executor interface {
 }
 
 // Pool is an executor with machines of its own: its stages reserve no share of this machine. Its Execute reports
-// EventQueued and, when the stage starts, Work.Started; it applies the timeout and limits the log.
+// EventQueued and, when the stage starts, Work.Started; it applies the timeout.
 type Pool interface {
 	Executor
 	Room() int                 // stages that it takes at once
