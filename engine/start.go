@@ -97,7 +97,7 @@ func (w *Work) Args() []string {
 	return []string{"node", "--run", string(w.Folder), "--node", w.Node.Address}
 }
 
-// Events returns the file to which that program appends its events as JSON Lines, for Follow.
+// Events returns the journal to which that program appends its events, for Follow.
 func (w *Work) Events() string { return w.Folder.Events(w.Node.Address) }
 
 // Held returns the files that the program inherits as descriptors 3, 4, …: the lock of the key and the lease,

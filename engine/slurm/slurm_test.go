@@ -21,6 +21,7 @@ import (
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/enginetest"
+	"rcgrpo/engine/internal/alive"
 	"rcgrpo/engine/internal/disk"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
@@ -38,7 +39,7 @@ const loaderVariable = "RCGRPO_TEST_LOADER"
 // The test binary is also the program of jobs, and an engine: `cluster EXPERIMENT STORE`.
 func TestMain(m *testing.M) {
 	if os.Getenv(hostVariable) != "" {
-		artifact.SetClaimTimes(100*time.Millisecond, 3*time.Second)
+		alive.SetTimes(100*time.Millisecond, 3*time.Second)
 		disk.Lack(func(op, path string) error {
 			if op == "flock" && (strings.Contains(path, "/claims/") || strings.Contains(path, "/users/")) {
 				return unix.EOPNOTSUPP
