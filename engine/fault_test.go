@@ -162,7 +162,7 @@ func TestTornFilesAreHealed(t *testing.T) {
 	l.MustRun()
 	want := l.Digests()
 	var files []string
-	for _, pattern := range []string{"results/*.json", "last/*.json", "runs/x/*/events.jsonl", "runs/x/*/plan.json"} {
+	for _, pattern := range []string{"results/*.json", "last/*.json", "runs/x/*/journal", "runs/x/*/plan.json"} {
 		files = append(files, must.Get(filepath.Glob(filepath.Join(l.StoreDir, pattern)))(t)...)
 	}
 	if len(files) < 4 {

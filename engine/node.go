@@ -3,7 +3,6 @@ package engine
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/journal"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/runs"
 )
@@ -129,16 +129,15 @@ func runNode(
 	return store.RemoveWork(a.Key)
 }
 
-// eventWriter returns a function that appends events to the file of a node.
+// eventWriter returns a function that appends events to the journal of a node.
 func eventWriter(folder runs.Folder, address string) (func(runs.Event), error) {
-	file, err := os.OpenFile(folder.Events(address), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	events, err := journal.Open(folder.Events(address))
+	if err != nil {
+		return func(runs.Event) {}, err
+	}
 	return func(e runs.Event) {
-		line, err := json.Marshal(e)
-		if err == nil {
-			_, err = file.Write(append(line, '\n'))
-		}
-		if err != nil {
+		if err := events.Append(e); err != nil {
 			fmt.Fprintf(os.Stderr, "write events: %v\n", err)
 		}
-	}, err
+	}, nil
 }

@@ -30,7 +30,7 @@ type Executor interface {
 }
 
 // Pool is an executor with machines of its own: its stages reserve no share of this machine. Its Execute reports
-// EventQueued and, when the stage starts, Work.Started; it applies the timeout and limits the log.
+// EventQueued and, when the stage starts, Work.Started; it applies the timeout.
 type Pool interface {
 	Executor
 	Room() int                 // stages that it takes at once
@@ -97,7 +97,7 @@ func (w *Work) Args() []string {
 	return []string{"node", "--run", string(w.Folder), "--node", w.Node.Address}
 }
 
-// Events returns the file to which that program appends its events as JSON Lines, for Follow.
+// Events returns the journal to which that program appends its events, for Follow.
 func (w *Work) Events() string { return w.Folder.Events(w.Node.Address) }
 
 // Held returns the files that the program inherits as descriptors 3, 4, …: the lock of the key and the lease,

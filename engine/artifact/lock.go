@@ -10,11 +10,11 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"rcgrpo/engine/internal/alive"
 	"rcgrpo/engine/internal/disk"
 )
 
@@ -41,13 +41,7 @@ const exitAt = 8192
 
 // ExitText is the exit record that the supervising shell of a program writes with `echo "TEXT"` to the
 // inherited file: $? and the boot id, since a record written before a power cut proves nothing after it.
-func ExitText() string { return "exit $? " + boot() }
-
-// boot identifies this start of the machine. If it is "", no exit record is valid.
-var boot = sync.OnceValue(func() string {
-	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return strings.TrimSpace(string(id))
-})
+func ExitText() string { return "exit $? " + alive.Boot() }
 
 // PrepareExit makes the file ready for the exit record of a program that inherits it.
 func (l *Lock) PrepareExit() error {
@@ -87,7 +81,7 @@ func (l *Lock) Exit() (code int, at time.Time, ok bool) {
 	}
 	line, _, whole := strings.Cut(string(text[:n]), "\n")
 	words := strings.Fields(line)
-	if !whole || len(words) != 3 || words[0] != "exit" || words[2] != boot() {
+	if !whole || len(words) != 3 || words[0] != "exit" || words[2] != alive.Boot() {
 		return 0, at, false
 	}
 	if code, err = strconv.Atoi(words[1]); err != nil {
@@ -218,7 +212,7 @@ func lockFile(path string, how int) (*Lock, error) {
 			if errors.Is(err, unix.EWOULDBLOCK) {
 				return nil, nil
 			}
-			if errors.Is(err, unix.ENOLCK) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) {
+			if alive.Without(err) {
 				err = fmt.Errorf("the store needs locks on files, and its file system has none "+
 					"(name a folder on another file system, store { path } in the site file): %w", err)
 			}
