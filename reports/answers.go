@@ -118,17 +118,14 @@ func (c *Comparison) subject() string {
 // count counts the claims beside the weakest one by the decision about the expected difference.
 func count(a *page.Answer, weakest *Contrast, claims []*Contrast) {
 	for _, c := range claims {
-		sign := c.expectedSign()
-		switch decided := sign * float64(c.Decided); {
+		switch decided := c.expectedSign() * float64(c.Decided); {
 		case c == weakest:
 		case decided > 0:
 			a.Clear++
 		case decided < 0:
 			a.Opposite++
-		case sign*c.Mean > 0:
-			a.Toward++
 		default:
-			a.Away++
+			a.Unclear++
 		}
 		if c.Decided == 0 && c.hull().Excludes(0) {
 			a.Unadjusted++

@@ -172,7 +172,7 @@ func TestAnswersAreSentences(t *testing.T) {
 			Verdict: v, Unit: page.PointsUnit, Effect: effect, Low: &low, High: &high, Matters: matters, About: "3 seeds"}}
 	}
 	several := of(page.No, "higher", -4.9, -6.9, -2.9, 0)
-	several.Pairs, several.Toward = 3, 2
+	several.Pairs, several.Unclear = 3, 2
 	other := of(page.Yes, "lower", -5, -9, -1, 0)
 	other.Subject = "reward conditioning"
 	for want, a := range map[string]page.Answer{

@@ -67,6 +67,10 @@ type side struct {
 
 func (a *Arm) side() side { return side{a.Label, a.Runs, a.condition()} }
 
+func (s side) scored(set string, greedy bool) selection {
+	return selection{runs: s.runs, set: set, token: s.token, greedy: greedy}
+}
+
 // tokenSides returns the arm under each token.
 func (a *Arm) tokenSides() (high, low side) {
 	return side{a.Label + ", high", a.Runs, rl.TokenHigh}, side{a.Label + ", low", a.Runs, rl.TokenLow}
@@ -87,7 +91,7 @@ func (l loss) tooMany() bool { return float64(l.lost) > mostLost*float64(l.of) }
 func unmatched(a, b side, set string, greedy bool) loss {
 	var worst loss
 	matched(a, b, func(x, y *SeedRun) {
-		left, right := x.outcomes(set, a.token, greedy), y.outcomes(set, b.token, greedy)
+		left, right := a.scored(set, greedy).outcomes(x), b.scored(set, greedy).outcomes(y)
 		if len(left) == 0 || len(right) == 0 {
 			return
 		}
@@ -123,15 +127,14 @@ func matched(a, b side, compare func(x, y *SeedRun)) {
 // The result is nil if there is nothing to compare.
 func compareEvaluations(a, b side, set string, how Comparison) *Contrast {
 	greedy := how.Outcome != OutcomeSampled
-	left := sourceOfScores(a.runs, "", set, a.token, "", greedy)
-	right := sourceOfScores(b.runs, "", set, b.token, "", greedy)
+	left, right := a.scored(set, greedy).source(""), b.scored(set, greedy).source("")
 	c := newContrast(a.name, b.name, how)
 	c.Source = page.Together("", left.Rows, left, right)
 	if right.Rows != left.Rows {
 		c.Source.Rows += "; " + right.Rows
 	}
 	if how.Unpaired {
-		policiesA, policiesB := policies(a.runs, set, a.token, greedy), policies(b.runs, set, b.token, greedy)
+		policiesA, policiesB := a.scored(set, greedy).policies(), b.scored(set, greedy).policies()
 		if len(policiesA) == 0 || len(policiesB) == 0 {
 			return nil
 		}
@@ -161,16 +164,14 @@ func (c *Contrast) seed(set string) uint64 {
 func pairPolicies(a, b side, set string, greedy bool) []PolicyPair {
 	var pairs []PolicyPair
 	matched(a, b, func(x, y *SeedRun) {
-		left, right := x.outcomes(set, a.token, greedy), y.outcomes(set, b.token, greedy)
+		left, right := a.scored(set, greedy).outcomes(x), b.scored(set, greedy).outcomes(y)
 		if len(left) == 0 || len(right) == 0 {
 			return
 		}
-		p := findOrAdd(&pairs, PolicyPair{a: newPolicy(x), b: newPolicy(y)}, func(p PolicyPair) bool {
-			return p.a.identity == x.identity() && p.b.identity == y.identity()
-		})
-		if name := cmp.Or(x.Name(), y.Name()); name != "" {
-			p.a.seeds, p.b.seeds = append(p.a.seeds, name), append(p.b.seeds, name)
-		}
+		one := PolicyPair{a: policy{identity: x.identity(), outcomes: outcomes{}},
+			b: policy{identity: y.identity(), outcomes: outcomes{}}}
+		p := findOrAdd(&pairs, one, func(p PolicyPair) bool { return p.a.same(one.a) && p.b.same(one.b) })
+		p.a.runs, p.b.runs = append(p.a.runs, *x), append(p.b.runs, *y)
 		for id, one := range left {
 			if other, both := right[id]; both {
 				p.a.add(id, one, greedy)
@@ -228,7 +229,7 @@ func (c *Contrast) paired(greedy bool, set string) {
 	if c.Families.Low == c.Families.High { // no spread to resample
 		c.Families.Interval = stats.UniformInterval(c.Families.Mean, c.Families.Families, stats.Level)
 	}
-	c.CellA, c.CellB = pooled(samples(sideA, "", false)).share(), pooled(samples(sideB, "", false)).share()
+	c.CellA, c.CellB = pooled(sideA, passed).share(), pooled(sideB, passed).share()
 }
 
 // pairedOverSeeds sets the mean of the paired differences and, with enough policies, its t-interval and test.
@@ -251,8 +252,9 @@ func (c *Contrast) pairedOverSeeds() {
 // unpaired computes the contrast of sides with different tasks, assuming independent families.
 func (c *Contrast) unpaired(a, b []policy, greedy bool, set string) {
 	sharesSeed := func(x, y *policy) bool {
-		return len(x.seeds) == 0 || len(y.seeds) == 0 ||
-			slices.ContainsFunc(x.seeds, func(seed string) bool { return slices.Contains(y.seeds, seed) })
+		left, right := x.seeds(), y.seeds()
+		return len(left) == 0 || len(right) == 0 ||
+			slices.ContainsFunc(left, func(seed string) bool { return slices.Contains(right, seed) })
 	}
 	var every []PolicyPair
 	for i := range a {
@@ -266,17 +268,16 @@ func (c *Contrast) unpaired(a, b []policy, greedy bool, set string) {
 	if len(c.Pairs) == 0 { // no seed in common
 		c.Pairs = every
 	}
-	left, right := samples(a, "", false), samples(b, "", false)
-	sharesA, sharesB := rates(left), rates(right)
+	left, right := pooled(a, passed), pooled(b, passed)
+	sharesA, sharesB := rates(a, passed), rates(b, passed)
 	c.Mean, c.PoliciesA, c.PoliciesB = stats.Mean(sharesB)-stats.Mean(sharesA), len(a), len(b)
 	if min(len(a), len(b)) >= methodPolicies {
 		varianceA, dfA := stats.MeanError(sharesA)
 		varianceB, dfB := stats.MeanError(sharesB)
 		c.OverSeeds, c.OverSeedsP = stats.Welch(c.Mean, varianceA, dfA, varianceB, dfB, stats.Level)
 	}
-	c.Families = stats.UnpairedBootstrap(pooled(left).families(), pooled(right).families(), c.seed(set),
-		stats.Replicates, stats.Level)
-	c.CellA, c.CellB = pooled(left).share(), pooled(right).share()
+	c.Families = stats.UnpairedBootstrap(left.families(), right.families(), c.seed(set), stats.Replicates, stats.Level)
+	c.CellA, c.CellB = left.share(), right.share()
 	if c.CellA.Interval != nil && c.CellB.Interval != nil {
 		c.Newcombe = stats.Newcombe(*c.CellA.Value, *c.CellA.Interval, *c.CellB.Value, *c.CellB.Interval)
 	}
@@ -286,7 +287,7 @@ func (c *Contrast) unpaired(a, b []policy, greedy bool, set string) {
 }
 
 func compareUnpaired(x, y *policy, greedy bool) PolicyPair {
-	left, right := x.sample("", false), y.sample("", false)
+	left, right := pooled([]policy{*x}, passed), pooled([]policy{*y}, passed)
 	a, b := left.total(), right.total()
 	pair := PolicyPair{Difference: b.Mean() - a.Mean(), a: *x, b: *y}
 	if greedy {
@@ -315,9 +316,8 @@ func compareTraining(a, b *Arm, windows Windows, how Comparison) *Contrast {
 			return
 		}
 		valuesA[x.CurveFrom], valuesB[y.CurveFrom] = va, vb
-		pair := PolicyPair{Difference: vb - va, P: math.NaN()}
-		pair.b.seeds = []string{cmp.Or(x.Name(), y.Name())}
-		c.Pairs = append(c.Pairs, pair)
+		c.Pairs = append(c.Pairs, PolicyPair{Difference: vb - va, P: math.NaN(), a: policy{runs: []SeedRun{*x}},
+			b: policy{runs: []SeedRun{*y}}})
 		c.Source = page.Together("", how.Outcome, c.Source, page.Source{From: []string{x.CurveFrom, y.CurveFrom}})
 	})
 	if len(c.Pairs) == 0 {

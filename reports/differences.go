@@ -52,6 +52,15 @@ func metricTitle(metric string) string {
 	return metric
 }
 
+// cell shows the difference with its interval.
+func (c *Contrast) cell() page.Cell {
+	cell := page.Cell{Text: c.difference(c.Mean), Value: &c.Mean}
+	if i := c.hull(); i.Known() {
+		cell.Interval = &i
+	}
+	return cell
+}
+
 // exactTest returns the name of the test of each pair of policies, "" for outcomes of training.
 func (c *Contrast) exactTest() string {
 	switch {
@@ -118,7 +127,7 @@ func (s *Study) claimCells(c *Contrast, set string, every page.Source) []page.Ce
 	adjusted := func(by string) page.Source {
 		return page.Together(by+", Holm-adjusted over all claims of the table", c.Source.Rows, c.Source, every)
 	}
-	bySide, byMean := byReward, "mean of the differences, paired by task"
+	bySide, byMean := byReward.by, "mean of the differences, paired by task"
 	switch {
 	case c.ofTraining():
 		bySide, byMean = byLate, byLate+", paired by seed"
@@ -131,18 +140,13 @@ func (s *Study) claimCells(c *Contrast, set string, every page.Source) []page.Ce
 		}
 		return cell.From(c.own(bySide))
 	}
-	hull := c.hull()
-	difference := page.Cell{Text: c.difference(c.Mean), Value: &c.Mean}
-	if hull.Known() {
-		difference.Interval = &hull
-	}
 	detectable := page.Text("–")
 	if d := c.detectable(); !math.IsNaN(d) {
 		detectable = page.Cell{Text: strings.TrimPrefix(c.difference(d), "+"), Value: &d}
 	}
-	return []page.Cell{page.Text("%s → %s", c.A, c.B), difference.From(c.own(byMean)),
+	return []page.Cell{page.Text("%s → %s", c.A, c.B), c.cell().From(c.own(byMean)),
 		s.verdictCell(c, set).From(adjusted("p and interval")),
-		page.Text("%s", c.between(hull)).From(c.own("contains the intervals over seeds and over task families")),
+		page.Text("%s", c.between(c.hull())).From(c.own("contains the intervals over seeds and over task families")),
 		side(c.CellA), side(c.CellB),
 		detectable.From(c.own("smallest effect detected with a power of 80 %, from the wider interval")),
 		page.Text("%s", page.Probability(c.Adjusted)).From(adjusted("p over seeds or the largest of the pairs of policies")),
@@ -289,7 +293,7 @@ func (s *Study) gapTable(set string) *page.Table {
 		if interval.Known() {
 			gap.Interval = &interval
 		}
-		t.Add(i, page.Text("%s", s.Arms[i].Label), c.CellB.From(c.own(byReward)), c.CellA.From(c.own(byReward)),
+		t.Add(i, page.Text("%s", s.Arms[i].Label), c.CellB.From(c.own(byReward.by)), c.CellA.From(c.own(byReward.by)),
 			gap.From(c.own("mean over policies of high minus low, paired by task")),
 			page.Text("%s", c.between(interval)).With("%s", over).From(c.own("interval "+over)),
 			page.Text("%s", page.Probability(c.p())).From(c.own("p over seeds or the largest of McNemar's exact tests")))
@@ -304,7 +308,7 @@ func (s *Study) comparable(how Comparison, names []string) bool {
 	}
 	a, b, greedy := s.arm(names[0]), s.arm(names[1]), how.Outcome != OutcomeSampled
 	return slices.ContainsFunc(s.sets(), func(set string) bool {
-		return len(a.policies(set, greedy)) > 0 && len(b.policies(set, greedy)) > 0
+		return len(a.scored(set, greedy).policies()) > 0 && len(b.scored(set, greedy).policies()) > 0
 	})
 }
 

@@ -42,15 +42,12 @@ type Evidence struct {
 	Records []StageRef `json:"records"`
 
 	Document *page.Page `json:"document"`
-	// Tables and Figures hold the values of the document as text.
-	Tables  []page.Grid `json:"-"`
-	Figures []page.Grid `json:"-"`
 }
 
 // EvidenceFormat is the version of the pages that this program writes, verifies and reproduces. It is the version of
 // the kind: a page of another version has other text, other tables or other evidence, and would differ from the
 // recomputed page although its numbers hold.
-const EvidenceFormat = 15
+const EvidenceFormat = 16
 
 // manifestAddress names the records of a stage in a Source.
 func manifestAddress(address string) string { return address + ".manifest" }
@@ -197,7 +194,6 @@ func ReadEvidence(html []byte) (*Evidence, error) {
 	if ev.Document == nil || !ev.Document.Drawn {
 		return nil, errors.New("its evidence is damaged: it has no document")
 	}
-	ev.Tables, ev.Figures = ev.Document.Grids()
 	return ev, nil
 }
 
@@ -272,17 +268,17 @@ func (ev *Evidence) check() error {
 		limit(chosen, maxChosen, "sections, pairs, maps, notes, arms and failures"))
 }
 
-// SourceOf returns the source of a value by its id, with or without "#".
-func (ev *Evidence) SourceOf(id string) (page.Source, error) {
+// Value returns a value of the page that has a source, by its id with or without "#".
+func (ev *Evidence) Value(id string) (page.Value, error) {
 	id = strings.TrimPrefix(id, "#")
-	if s, ok := ev.Document.SourceOf(id); ok {
-		return s, nil
+	if v, _ := ev.Document.Value(id); v.Source.By != "" {
+		return v, nil
 	}
 	var ids []string
-	for _, g := range slices.Concat(ev.Tables, ev.Figures) {
-		for known := range g.Values {
-			ids = append(ids, known)
+	for v := range ev.Document.Values {
+		if v.Source.By != "" {
+			ids = append(ids, v.ID())
 		}
 	}
-	return page.Source{}, fmt.Errorf("the page has no number %s%s", id, lang.NearHint(id, ids))
+	return page.Value{}, fmt.Errorf("the page has no number %s%s", id, lang.NearHint(id, ids))
 }

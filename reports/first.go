@@ -50,9 +50,10 @@ func (s *Study) effectFigures() []page.Part {
 
 // forests returns a forest plot for each unit of the effects, in order of appearance.
 func forests(id string, effects []page.Effect) (parts []page.Part) {
-	var units []string
+	var units, headings []string
 	for _, e := range effects {
 		page.IndexOrAppend(&units, e.Unit)
+		page.IndexOrAppend(&headings, e.Heading())
 	}
 	for _, unit := range units {
 		f := &page.Figure{ID: id, Title: "Differences", X: "difference in " + cmp.Or(unit, "units of the metric"),
@@ -64,6 +65,7 @@ func forests(id string, effects []page.Effect) (parts []page.Part) {
 			f.ID, f.Title = id+"-"+page.Slug(unit), f.Title+", "+unit
 		}
 		f.Effects = slices.DeleteFunc(slices.Clone(effects), func(e page.Effect) bool { return e.Unit != unit })
+		sortByLabel(f.Effects, headings, (page.Effect).Heading)
 		if b := f.Second(); b != "" {
 			f.Title = b + " minus each other arm" + strings.TrimPrefix(f.Title, "Differences")
 		}
@@ -148,7 +150,7 @@ func (s *Study) crossCell(label, set string, how Comparison) page.Cell {
 		mean, c := stats.Mean(late), &Contrast{Comparison: how}
 		return page.Cell{Text: c.value(mean), Value: &mean}.From(a.logged(byLate, how.Outcome))
 	}
-	cell := pooled(samples(a.policies(set, true), "", false)).share().From(a.sourceOfScores(set, "", byReward))
+	cell := a.scored(set, true).cell(byReward)
 	cell.Detail, cell.Count, cell.Of = "", 0, 0
 	if p := s.referenceOf(label, set); p != nil {
 		cell.Detail = "published " + page.Percent(p.share())
@@ -170,10 +172,9 @@ func (s *Study) crossDifference(how Comparison, set, a, b string) page.Cell {
 	if how.ofTraining() {
 		by = byLate + ", paired by seed; the interval over seeds"
 	}
-	e := s.effect(c, set)
-	cell := page.Cell{Text: c.difference(c.Mean), Value: &c.Mean}.From(c.own(by))
-	if e.Low != nil && e.High != nil {
-		cell.Detail = page.Range(e.Amount(*e.Low), e.Amount(*e.High))
+	cell := c.cell().From(c.own(by))
+	if i := c.hull(); i.Known() {
+		cell.Detail = c.between(i)
 	}
 	return cell
 }

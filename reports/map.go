@@ -174,7 +174,7 @@ func (s *Study) mapMarks(m *Map, all []*Contrast) []mapMark {
 		}
 		early := func(label, metric string) ([]float64, page.Source) { // the row of the table requires the contrast, too
 			a := s.arm(label)
-			return a.summary(metric, s.Windows).early, page.Together(byEarly, metric, a.logged("", metric), c.Source)
+			return a.means(metric, s.Windows, false), page.Together(byEarly, metric, a.logged("", metric), c.Source)
 		}
 		mark := mapMark{Contrast: c, key: keys[i]}
 		mark.x, mark.sourceX = early(c.B, m.X)
@@ -267,15 +267,10 @@ func (s *Study) mapTable(m *Map, id, on string, marks []mapMark, all []*Contrast
 		every = page.Together("", "", every, c.Source)
 	}
 	for _, mark := range marks {
-		hull := mark.hull()
-		difference := page.Cell{Text: mark.difference(mark.Mean), Value: &mark.Mean}
-		if hull.Known() {
-			difference.Interval = &hull
-		}
-		t.Add(page.NoArm, page.Text("%s", mark.key), difference.From(mark.own("as in the table of claims")),
+		t.Add(page.NoArm, page.Text("%s", mark.key), mark.cell().From(mark.own("as in the table of claims")),
 			page.Text("%s", mark.verdict()).From(page.Together("p, adjusted over all claims, and interval", mark.Source.Rows,
 				mark.Source, every)),
-			page.Text("%s", mark.between(hull)).With("%s", mark.about()).From(mark.own("as in the table of claims")),
+			page.Text("%s", mark.between(mark.hull())).With("%s", mark.about()).From(mark.own("as in the table of claims")),
 			meanNumber(mark.x).From(mark.sourceX), meanNumber(mark.y).From(mark.sourceY))
 	}
 	t.Notes = []string{

@@ -277,7 +277,8 @@ func (s *Study) besideReference(p *Published, label, set, category string) []pag
 	if a == nil {
 		return append(cells, dash, dash, dash)
 	}
-	ours := pooled(samples(a.policies(set, true), category, false)).share()
+	of := a.scored(set, true).of(category)
+	ours := of.cell(byReward)
 	if ours.Of == 0 {
 		return append(cells, dash, dash, dash)
 	}
@@ -286,10 +287,9 @@ func (s *Study) besideReference(p *Published, label, set, category string) []pag
 		within = page.Text("%s", map[bool]string{true: "no", false: "yes"}[ours.Interval.Excludes(p.share())])
 	}
 	test := stats.Fisher(p.Count, p.Of, ours.Count, ours.Of)
-	return append(cells, ours.From(a.sourceOfScores(set, category, byReward)),
-		within.From(a.sourceOfScores(set, category, "published share within the clustered Wilson interval")),
+	return append(cells, ours, within.From(of.source("published share within the clustered Wilson interval")),
 		page.Cell{Text: page.Probability(test), Value: &test}.
-			From(a.sourceOfScores(set, category, "Fisher's exact test against the published count")))
+			From(of.source("Fisher's exact test against the published count")))
 }
 
 // ablationTables show, for each comparison of success, the differences that a reference reports beside those of the
@@ -330,13 +330,12 @@ func (c *Contrast) besideReference(e *PublishedEffect) []page.Cell {
 	if c == nil {
 		return []page.Cell{page.Text("–"), page.Text("–"), page.Text("–"), page.Text("–")}
 	}
-	difference, within := page.Cell{Text: page.Points(c.Mean), Value: &c.Mean}, page.Text("–")
+	difference, within := c.cell(), page.Text("–")
 	if i := c.hull(); i.Known() {
-		difference.Interval = &i
-		difference = difference.With("%s", page.Range(page.Points(i.Low), page.Points(i.High)))
+		difference = difference.With("%s", c.between(i))
 		within = page.Text("%s", map[bool]string{true: "no", false: "yes"}[i.Excludes(e.Difference)])
 	}
-	return []page.Cell{c.CellA.From(c.own(byReward)), c.CellB.From(c.own(byReward)),
+	return []page.Cell{c.CellA.From(c.own(byReward.by)), c.CellB.From(c.own(byReward.by)),
 		difference.From(c.own("mean of the differences, hull of both intervals")),
 		within.From(c.own("published difference within the hull of both intervals"))}
 }

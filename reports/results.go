@@ -11,7 +11,6 @@ import (
 
 	"github.com/dustin/go-humanize/english"
 
-	"rcgrpo/bfcl"
 	"rcgrpo/reports/page"
 	"rcgrpo/reports/stats"
 	"rcgrpo/stages/rl"
@@ -20,83 +19,32 @@ import (
 // leastEpisodes is the number of episodes of an arm, of all its policies, below which no arm is marked as the best.
 const leastEpisodes = 30
 
-// Methods of the cells of scores.
-const (
-	byReward      = "share of reward 1, Wilson interval clustered by family"
-	byVerdict     = "share of passed official verdicts, Wilson interval clustered by family"
-	byMalformed   = "share of malformed replies, Wilson interval clustered by family"
-	byMean        = "mean over policies of the share of reward 1, t-interval"
-	byVerdictMean = "mean over policies of the share of passed official verdicts, t-interval"
-)
-
-// sourceOfScores returns the source of a value from the arm's greedy episodes on a set, of one category or of all ("").
-func (a *Arm) sourceOfScores(set, category, by string) page.Source {
-	return sourceOfScores(a.Runs, by, set, a.condition(), category, true)
-}
-
-// sourceOfScores returns the source of a value from the episodes of some runs on a set under a token, of one category
-// or of all (""): the evaluations with such episodes.
-func sourceOfScores(runs []SeedRun, by, set, token, category string, greedy bool) page.Source {
-	s := page.Source{By: by, Rows: "set " + cmp.Or(set, "test")}
-	for i := range runs {
-		rows := runs[i].Scores
-		for _, from := range runs[i].ScoresFrom {
-			own := rows[:from.N]
-			rows = rows[from.N:]
-			if slices.ContainsFunc(own, func(row rl.Score) bool {
-				return row.Greedy == greedy && row.Set == set && row.Token == token && (category == "" || row.Category == category)
-			}) {
-				s.From = append(s.From, from.Address)
-			}
-		}
-	}
-	if token != rl.TokenNone {
-		s.Rows += ", token " + token
-	}
-	if category != "" {
-		s.Rows += ", category " + category
-	}
-	s.Rows += map[bool]string{true: ", greedy", false: ", sampled"}[greedy]
-	return s
-}
-
 // mainTable is the paper's main table for one set: success by the paper's reward, greedy, overall and by category, with
 // the official verdict beside it.
 func (s *Study) mainTable(set string) *page.Table {
 	categories := s.categories(set)
 	most, sampled := 0, false
 	for i := range s.Arms {
-		most = max(most, len(s.Arms[i].policies(set, true)))
-		sampled = sampled || len(s.Arms[i].policies(set, false)) > 0
+		most = max(most, len(s.Arms[i].scored(set, true).policies()))
+		sampled = sampled || len(s.Arms[i].scored(set, false).policies()) > 0
 	}
-	overSeeds := most >= methodPolicies
+	several := most >= methodPolicies
 	decoding, decodingNotes := s.decoding(set)
 	t := &page.Table{ID: "main-" + setID(set), Title: "Success on " + setName(set) + ", " + decoding}
-	t.Columns = append(page.Columns("<Arm", "Overall"), page.Column{Name: "95 % over seeds", Omitted: !overSeeds})
+	t.Columns = append(page.Columns("<Arm", "Overall"), page.Column{Name: "95 % over seeds", Omitted: !several})
 	t.Columns = append(append(t.Columns, categoryColumns(categories)...), page.Column{Name: "Official verdict",
-		Omitted: s.taskSources() == ownTasks})
-	if sampled {
-		t.Columns = append(t.Columns, page.Column{Name: "Sampled"})
-	}
-	for i, a := range s.Arms {
-		all := a.policies(set, true)
-		if len(all) == 0 {
+		Omitted: s.taskSources() == ownTasks}, page.Column{Name: "Sampled", Omitted: !sampled})
+	for i := range s.Arms {
+		a := &s.Arms[i]
+		all := a.scored(set, true)
+		if len(all.policies()) == 0 {
 			continue
 		}
-		share := func(category, by string) page.Cell {
-			return pooled(samples(all, category, by == byVerdict)).share().From(a.sourceOfScores(set, category, by))
-		}
-		cells := []page.Cell{s.armName(&a, a.sourceOfScores(set, "", byReward)), share("", byReward),
-			overSeedsCell(samples(all, "", false)).From(a.sourceOfScores(set, "", byMean))}
+		cells := []page.Cell{s.armName(a, all.source(byReward.by)), all.cell(byReward), all.cell(overSeeds)}
 		for _, c := range categories {
-			cells = append(cells, share(c, byReward))
+			cells = append(cells, all.of(c).cell(byReward))
 		}
-		cells = append(cells, unlessMerged(a.Runs, set, share("", byVerdict)))
-		if sampled {
-			cells = append(cells, pooled(samples(a.policies(set, false), "", false)).share().
-				From(sourceOfScores(a.Runs, byReward, set, a.condition(), "", false)))
-		}
-		t.Add(i, cells...)
+		t.Add(i, append(cells, all.cell(byVerdict), a.scored(set, false).cell(byReward))...)
 	}
 	if len(t.Rows) == 0 {
 		return nil
@@ -107,7 +55,7 @@ func (s *Study) mainTable(set string) *page.Table {
 			"counts once."
 	}
 	starred := slices.ContainsFunc(t.Rows, func(r page.Row) bool { return r.Cells[1].Mark == page.MarkBest })
-	t.Notes = slices.Concat(s.mainNotes(set, overSeeds, starred), decodingNotes)
+	t.Notes = slices.Concat(s.mainNotes(set, several, starred), decodingNotes)
 	return t
 }
 
@@ -124,21 +72,14 @@ func (s *Study) repliesTable(set string) *page.Table {
 		a := &s.Arms[i]
 		for _, token := range []string{rl.TokenNone, rl.TokenHigh, rl.TokenLow} {
 			for _, greedy := range []bool{true, false} {
-				all := policies(a.Runs, set, token, greedy)
-				if len(all) == 0 {
+				all := selection{runs: a.Runs, set: set, token: token, greedy: greedy}
+				if len(all.policies()) == 0 {
 					continue
 				}
-				var malformed []sample
-				for j := range all {
-					malformed = append(malformed, all[j].malformed())
-				}
-				replies := pooled(malformed)
-				t.Omitted = t.Omitted && len(replies) == 0
-				from := func(by string) page.Source { return sourceOfScores(a.Runs, by, set, token, "", greedy) }
+				replies := all.cell(byMalformed)
+				t.Omitted = t.Omitted && replies.Of == 0
 				t.Add(i, page.Text("%s", a.Label), page.Text("%s", cmp.Or(token, "none")),
-					page.Text("%s", map[bool]string{true: "greedy", false: "sampled"}[greedy]),
-					pooled(samples(all, "", false)).share().From(from(byReward)),
-					replies.share().From(from(byMalformed)))
+					page.Text("%s", map[bool]string{true: "greedy", false: "sampled"}[greedy]), all.cell(byReward), replies)
 			}
 		}
 	}
@@ -155,7 +96,7 @@ func (s *Study) decoding(set string) (name string, notes []string) {
 	}
 	models, checkpoints := false, false
 	for a, r := range s.runs {
-		if len(r.outcomes(set, a.condition(), true)) > 0 {
+		if len(a.scored(set, true).outcomes(r)) > 0 {
 			models, checkpoints = models || endpoints[r.Policy], checkpoints || !endpoints[r.Policy]
 		}
 	}
@@ -236,19 +177,6 @@ func (s *Study) mainNotes(set string, overSeeds, starred bool) []string {
 	return notes
 }
 
-// unlessMerged returns a cell of official verdicts, or a dash if the tasks of the set have merged requests: the
-// official checker compares turns, and these episodes have one.
-func unlessMerged(runs []SeedRun, set string, verdicts page.Cell) page.Cell {
-	for _, r := range runs {
-		for _, row := range r.Scores {
-			if row.Set == set && row.Prompt == bfcl.PromptMerged {
-				return page.Text("–").With("merged prompt")
-			}
-		}
-	}
-	return verdicts
-}
-
 // seedMean returns the mean over policies of their shares with its t-interval; a dash below three policies.
 func seedMean(shares []float64) page.Cell {
 	if len(shares) < methodPolicies {
@@ -259,8 +187,8 @@ func seedMean(shares []float64) page.Cell {
 
 // overSeedsCell shows the t-interval of the mean over policies, and the mean if it is not the pooled share; a dash
 // below three policies.
-func overSeedsCell(all []sample) page.Cell {
-	c := seedMean(rates(all))
+func overSeedsCell(all []policy) page.Cell {
+	c := seedMean(rates(all, passed))
 	if c.Value == nil {
 		return c
 	}
@@ -270,7 +198,7 @@ func overSeedsCell(all []sample) page.Cell {
 	} else {
 		c.Text = page.PercentRange(*c.Interval)
 	}
-	if pool := pooled(all).total(); math.Abs(*c.Value-pool.Mean()) > 1e-9 {
+	if share := pooled(all, passed).total().Mean(); math.Abs(*c.Value-share) > 1e-9 {
 		details = append([]string{"mean " + page.Percent(*c.Value)}, details...)
 	}
 	return c.With("%s", strings.Join(details, " · "))
@@ -347,40 +275,25 @@ func (s *Study) seedTable(set string) *page.Table {
 			"t-intervals. They treat task families and policies as independent. A policy that several seeds evaluate has " +
 			"one row."},
 	}
-	for i, a := range s.Arms {
-		all := a.policies(set, true)
-		if len(all) > 1 {
-			t.Omitted = false
+	for i := range s.Arms {
+		all := s.Arms[i].scored(set, true)
+		row := func(of selection, name string, reward, verdict measure) {
+			cells := []page.Cell{page.Text("%s", s.Arms[i].Label), page.Text("%s", name), of.cell(reward)}
+			for _, c := range categories {
+				cells = append(cells, of.of(c).cell(reward))
+			}
+			t.Add(i, append(cells, of.cell(verdict))...)
 		}
-		for j := range all {
-			t.Add(i, a.seedCells(all[j:j+1], a.runsOf(&all[j]), all[j].name(), set, categories)...)
+		each := all.each()
+		t.Omitted = t.Omitted && len(each) < 2
+		for _, one := range each {
+			row(one, one.policies()[0].name(), byReward, byVerdict)
 		}
-		if len(all) >= methodPolicies {
-			t.Add(i, a.seedCells(all, a.Runs, "mean", set, categories)...)
+		if len(each) >= methodPolicies {
+			row(all, "mean", byMean, byVerdictMean)
 		}
 	}
 	return t.OrNil()
-}
-
-// seedCells returns a row of the table by seeds, from some policies of the arm and the runs that evaluated them.
-func (a *Arm) seedCells(all []policy, runs []SeedRun, name, set string, categories []string) []page.Cell {
-	reward, verdict := byReward, byVerdict
-	if len(all) > 1 {
-		reward, verdict = byMean, byVerdictMean
-	}
-	of := func(category, by string) page.Cell {
-		found := samples(all, category, by == verdict)
-		cell := pooled(found).share()
-		if len(all) > 1 {
-			cell = seedMean(rates(found))
-		}
-		return cell.From(sourceOfScores(runs, by, set, a.condition(), category, true))
-	}
-	cells := []page.Cell{page.Text("%s", a.Label), page.Text("%s", name), of("", reward)}
-	for _, c := range categories {
-		cells = append(cells, of(c, reward))
-	}
-	return append(cells, unlessMerged(runs, set, of("", verdict)))
 }
 
 func (s *Study) categoryFigure(set string) *page.Figure {
@@ -394,37 +307,34 @@ func (s *Study) categoryFigure(set string) *page.Figure {
 		f.Categories = append(f.Categories, categoryName(c))
 	}
 	for i, a := range s.Arms {
-		all := a.policies(set, true)
-		if len(all) == 0 {
-			continue
-		}
 		series := page.Series{Name: a.Label, Arm: i}
 		for x, c := range categories {
-			found := samples(all, c, false)
-			share := pooled(found).share()
+			of := a.scored(set, true).of(c)
+			share := of.cell(byReward)
 			if share.Of == 0 {
 				continue
 			}
 			p := page.Point{X: float64(x), Value: *share.Value, Interval: stats.Unknown, Label: page.Fraction(share),
-				Source: a.sourceOfScores(set, c, byReward)}
+				Source: share.Source}
 			if share.Interval != nil {
 				p.Interval = *share.Interval
 			}
-			if len(found) > 1 {
-				p.Each = rates(found)
+			if all := of.policies(); len(all) > 1 {
+				p.Each = rates(all, passed)
 				f.Note = "Points: all policies pooled, with the 95 % Wilson interval clustered by task family: families are " +
 					"independent. Small rings: each policy separately."
 			}
 			series.Points = append(series.Points, p)
 		}
-		f.Series = append(f.Series, series)
+		if len(series.Points) > 0 {
+			f.Series = append(f.Series, series)
+		}
 	}
 	return f.OrNil()
 }
 
 // passTable shows pass@k by arm, from the sampled episodes of each task: the unbiased estimate of the probability that
-// one of k succeeds, mean over tasks, then over policies. k doubles up to the number of episodes that every task has.
-// nil without passFigure.
+// one of k succeeds, mean over tasks, then over policies. nil without passFigure.
 func (s *Study) passTable(set string) *page.Table {
 	f := s.passFigure(set)
 	if f == nil {
@@ -435,90 +345,99 @@ func (s *Study) passTable(set string) *page.Table {
 		Notes: []string{"The probability that at least one of k sampled episodes of a task succeeds, by the unbiased " +
 			"estimator of Chen et al. 2021 (eq. 1), mean over tasks. From three policies on: the mean over policies with " +
 			"its 95 % t-interval, which treats policies as independent; below three: each policy separately."}}
-	most := 0
-	for _, series := range f.Series {
-		most = max(most, len(series.X))
-	}
-	for p := range most {
-		t.Columns = append(t.Columns, page.Column{Name: fmt.Sprintf("k = %d", 1<<p)})
+	var measures []measure
+	for _, x := range slices.MaxFunc(f.Series, func(a, b page.Series) int { return len(a.X) - len(b.X) }).X {
+		k := int(x)
+		t.Columns = append(t.Columns, page.Column{Name: fmt.Sprintf("k = %d", k)})
+		measures = append(measures, measure{fmt.Sprintf("pass@%d, mean over tasks, then over policies", k),
+			func(all []policy) page.Cell { return passCell(all, k) }})
 	}
 	t.Columns = append(t.Columns, page.Column{Name: "Episodes"})
+	measures = append(measures, measure{"number of sampled episodes, of all policies", episodes})
 	for _, series := range f.Series {
 		a := &s.Arms[series.Arm]
 		cells := []page.Cell{page.Text("%s", a.Label)}
-		for p := range most {
-			var values []float64
-			for _, curve := range series.Curves {
-				if p < len(curve.Y) {
-					values = append(values, curve.Y[p])
-				}
-			}
-			cell := shareList(values)
-			if len(values) >= methodPolicies {
-				cell = shareMean(values)
-			}
-			by := fmt.Sprintf("pass@%d, mean over tasks, then over policies", 1<<p)
-			cells = append(cells, cell.From(sourceOfScores(a.Runs, by, set, a.condition(), "", false)))
+		for _, m := range measures {
+			cells = append(cells, a.scored(set, false).cell(m))
 		}
-		episodes, tasks := 0, map[string]bool{}
-		for _, one := range a.policies(set, false) {
-			for task, tally := range one.outcomes {
-				episodes += tally.episodes
-				tasks[task] = true
-			}
-		}
-		cells = append(cells, page.Whole(episodes).With("of %s", english.Plural(len(tasks), "task", "")).
-			From(sourceOfScores(a.Runs, "number of sampled episodes, of all policies", set, a.condition(), "", false)))
 		t.Add(series.Arm, cells...)
 	}
 	return t
 }
 
-// passFigure draws the curves of passTable, one for each policy; nil unless a policy sampled
-// each of its tasks at least twice.
+// episodes counts the episodes and the tasks of some policies.
+func episodes(all []policy) page.Cell {
+	n, tasks := 0, map[string]bool{}
+	for _, one := range all {
+		for task, tally := range one.outcomes {
+			n, tasks[task] = n+tally.episodes, true
+		}
+	}
+	return page.Whole(n).With("of %s", english.Plural(len(tasks), "task", ""))
+}
+
+// passFigure draws the curves of passTable, one for each policy. k doubles up to the number of episodes that every task
+// has. nil unless a policy sampled each of its tasks at least twice.
 func (s *Study) passFigure(set string) *page.Figure {
 	f := &page.Figure{
 		ID: "fig-pass-at-k-" + setID(set), Title: "pass@k on " + setName(set), X: "k", Y: "pass@k", Share: true,
 		Note: "The probability that at least one of k sampled episodes of a task succeeds, mean over tasks; several " +
 			"seeds: their mean, and a band from the lowest to the highest.",
 	}
-	most := 0
+	several := false
 	for i, a := range s.Arms {
 		series := page.Series{Name: a.Label, Arm: i}
-		for _, one := range a.policies(set, false) {
-			curve := one.passCurve()
-			for p := len(series.X); p < len(curve); p++ {
-				series.X = append(series.X, float64(int(1)<<p))
+		for _, of := range a.scored(set, false).each() {
+			one := of.policies()[0]
+			curve := page.Curve{Name: one.name(), Source: of.source("pass@k, mean over tasks")}
+			for k := 1; k <= one.fewest(); k *= 2 {
+				if len(curve.Y) == len(series.X) {
+					series.X = append(series.X, float64(k))
+				}
+				curve.Y = append(curve.Y, one.passAt(k))
 			}
-			most = max(most, len(curve))
-			source := sourceOfScores(a.runsOf(&one), "pass@k, mean over tasks", set, a.condition(), "", false)
-			series.Curves = append(series.Curves, page.Curve{Name: one.name(), Y: curve, Source: source})
+			several = several || len(curve.Y) > 1
+			series.Curves = append(series.Curves, curve)
 		}
 		if len(series.Curves) > 0 {
 			f.Series = append(f.Series, series)
 		}
 	}
-	if most < 2 {
+	if !several {
 		return nil
 	}
 	return f
 }
 
-// passCurve returns pass@1, pass@2, pass@4, … of a policy's sampled episodes.
-func (p *policy) passCurve() []float64 {
+// fewest returns the number of episodes that every task of the policy has.
+func (p *policy) fewest() int {
 	fewest := math.MaxInt
 	for _, one := range p.outcomes {
 		fewest = min(fewest, one.episodes)
 	}
-	var curve []float64
-	for k := 1; len(p.outcomes) > 0 && k <= fewest; k *= 2 {
-		sum := 0.0
-		for _, task := range sortedKeys(p.outcomes) { // the order determines the rounding of the sum
-			sum += rl.PassAtK(p.outcomes[task].episodes, p.outcomes[task].passed, k)
-		}
-		curve = append(curve, sum/float64(len(p.outcomes)))
+	return fewest
+}
+
+// passAt returns pass@k, mean over the tasks.
+func (p *policy) passAt(k int) (mean float64) {
+	for _, task := range sortedKeys(p.outcomes) { // the order determines the rounding of the sum
+		mean += rl.PassAtK(p.outcomes[task].episodes, p.outcomes[task].passed, k)
 	}
-	return curve
+	return mean / float64(len(p.outcomes))
+}
+
+// passCell shows pass@k: the mean over policies, or below three of them each policy.
+func passCell(all []policy, k int) page.Cell {
+	var shares []float64
+	for _, one := range all {
+		if k <= one.fewest() {
+			shares = append(shares, one.passAt(k))
+		}
+	}
+	if len(shares) >= methodPolicies {
+		return shareMean(shares)
+	}
+	return shareList(shares)
 }
 
 // shareList shows the share of each seed; a single share has a value. A dash without shares.
@@ -542,7 +461,7 @@ type episode struct{ seed, task string }
 func outcomesByEpisode(arms []*Arm, set string) map[episode][]byte {
 	results := map[episode][]byte{}
 	use := func(arm int, run *SeedRun, add bool) {
-		found := run.outcomes(set, arms[arm].condition(), true)
+		found := arms[arm].scored(set, true).outcomes(run)
 		for task := range found {
 			if e := (episode{run.Name(), task}); add && results[e] == nil {
 				results[e] = bytes.Repeat([]byte(" "), len(arms))
@@ -579,10 +498,10 @@ func (s *Study) outcomeFigure(set string) *page.Figure {
 	}
 	var arms []*Arm
 	for i, a := range s.Arms {
-		if len(a.policies(set, true)) > 0 {
+		if all := a.scored(set, true); len(all.policies()) > 0 {
 			arms, f.Lanes = append(arms, &a), append(f.Lanes, a.Label)
 			f.Series = append(f.Series, page.Series{Name: a.Label, Arm: i})
-			f.Source = page.Together(f.Source.By, "", f.Source, a.sourceOfScores(set, "", ""))
+			f.Source = page.Together(f.Source.By, "", f.Source, all.source(""))
 		}
 	}
 	if len(arms) < 2 {

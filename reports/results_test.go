@@ -2,7 +2,6 @@ package reports
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -24,11 +23,10 @@ func TestPassAtKByHand(t *testing.T) {
 	run.ScoresFrom = []ScoreSource{{"stage.eval.x@1.scores", len(run.Scores)}}
 	// One of four right: 1/4, 1/2, 1. Two of four: 1/2, 1 - 1/6, 1. Means over the four tasks.
 	want := []float64{(0.25 + 1 + 0 + 0.5) / 4, (0.5 + 1 + 0 + 5.0/6) / 4, 3.0 / 4}
-	got := policies([]SeedRun{run}, "test", "", false)[0].passCurve()
-	if !slices.EqualFunc(got, want, func(a, b float64) bool { return math.Abs(a-b) < 1e-12 }) {
-		t.Errorf("got %v, want %v", got, want)
-	}
 	s := &Study{Arms: []Arm{{Label: "x", Runs: []SeedRun{run}}}}
+	for i, want := range want {
+		close12(t, "pass@k", s.Arms[0].scored("test", false).policies()[0].passAt(1<<i), want)
+	}
 	table := s.passTable("test")
 	if table == nil || len(table.Columns) != 5 || table.Rows[0].Cells[2].Text != "58.3\u00a0%" ||
 		table.Rows[0].Cells[2].Source.From[0] != "stage.eval.x@1.scores" ||
@@ -149,6 +147,17 @@ func TestForecastEfficiencyIsShownBesideTheMeasuredGain(t *testing.T) {
 	gain := s.compare(Comparison{}, []string{"RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"}, "test")
 	if cell := table.Rows[0].Cells[5]; cell.Value == nil || *cell.Value != gain.Mean || cell.Source.By == "" {
 		t.Errorf("got the gain %+v, want %v with its source", cell, gain.Mean)
+	}
+	for i, a := range s.Arms { // without greedy episodes, the gain of sampled ones
+		for j := range a.Runs {
+			for k := range a.Runs[j].Scores {
+				s.Arms[i].Runs[j].Scores[k].Greedy = false
+			}
+		}
+	}
+	gain = s.compare(Comparison{Outcome: OutcomeSampled}, []string{"RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"}, "test")
+	if cell := s.efficiencyTable().Rows[0].Cells[5]; cell.Value == nil || *cell.Value != gain.Mean {
+		t.Errorf("got the gain %+v of sampled episodes, want %v", cell, gain.Mean)
 	}
 	delete(s.Arms[3].Runs[1].Curve[0].Values, "forecast_transfer") // no transfer suffices in one seed
 	s.Records[slices.IndexFunc(s.Records, func(r Record) bool {

@@ -58,7 +58,7 @@ func (s *Study) labels() []string {
 func (s *Study) taskCount(set string) (each, all int) {
 	different := map[string]bool{}
 	for a, r := range s.runs {
-		found := r.outcomes(set, a.condition(), true)
+		found := a.scored(set, true).outcomes(r)
 		each = max(each, len(found))
 		for task := range found {
 			different[task] = true

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/dustin/go-humanize/english"
 	"github.com/hashicorp/hcl/v2"
@@ -13,7 +12,6 @@ import (
 	"rcgrpo/bfcl"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/reports/page"
-	"rcgrpo/reports/stats"
 	"rcgrpo/stages/rl"
 )
 
@@ -282,177 +280,6 @@ func (a *Arm) condition() string {
 		return rl.TokenLow
 	}
 	return rl.TokenNone
-}
-
-// outcomes are the results of one policy on one set of tasks, by task.
-type outcomes map[string]tally
-
-type tally struct {
-	family, category           string
-	episodes, passed, official int
-	replies, malformed         int
-}
-
-// rate returns the share of the task's episodes with reward 1.
-func (t tally) rate() float64 { return float64(t.passed) / float64(t.episodes) }
-
-// outcomes counts the episodes of a run on a set under a token.
-func (r *SeedRun) outcomes(set, token string, greedy bool) outcomes {
-	found := outcomes{}
-	for _, row := range r.Scores {
-		if row.Greedy == greedy && row.Set == set && row.Token == token {
-			one := tally{family: row.Family, category: row.Category, episodes: 1, replies: row.Replies,
-				malformed: row.Malformed}
-			if row.Reward == 1 {
-				one.passed = 1
-			}
-			if row.Official {
-				one.official = 1
-			}
-			found.add(row.Task, one, greedy)
-		}
-	}
-	return found
-}
-
-// add counts more episodes of a task. Greedy decoding repeats the same episode, so only the first one counts.
-func (o outcomes) add(task string, more tally, greedy bool) {
-	known, ok := o[task]
-	if ok && greedy {
-		return
-	}
-	more.episodes += known.episodes
-	more.passed += known.passed
-	more.official += known.official
-	more.replies += known.replies
-	more.malformed += known.malformed
-	o[task] = more
-}
-
-// policy is one policy of an arm with the outcomes of all runs that evaluated it.
-type policy struct {
-	identity string
-	seeds    []string // names of those runs
-	outcomes
-}
-
-// name returns "seed 3", "seeds 1, 2, 3" if several seeds evaluated the policy, or "" without seeds.
-func (p *policy) name() string {
-	if len(p.seeds) < 2 {
-		return strings.Join(p.seeds, "")
-	}
-	return "seeds " + strings.ReplaceAll(strings.Join(p.seeds, ", "), "seed ", "")
-}
-
-// newPolicy returns the policy of a run without outcomes.
-func newPolicy(r *SeedRun) policy { return policy{identity: r.identity(), outcomes: outcomes{}} }
-
-func (p *policy) same(other policy) bool { return p.identity == other.identity }
-
-// policies returns the policies of some runs on a set under a token, without those that have no episodes.
-func policies(runs []SeedRun, set, token string, greedy bool) []policy {
-	var all []policy
-	for _, run := range runs {
-		found := run.outcomes(set, token, greedy)
-		if len(found) == 0 {
-			continue
-		}
-		one := newPolicy(&run)
-		p := findOrAdd(&all, one, one.same)
-		if name := run.Name(); name != "" {
-			p.seeds = append(p.seeds, name)
-		}
-		for task, one := range found {
-			p.add(task, one, greedy)
-		}
-	}
-	return all
-}
-
-// policies returns the policies of the arm on a set, greedy or sampled, under its condition.
-func (a *Arm) policies(set string, greedy bool) []policy {
-	return policies(a.Runs, set, a.condition(), greedy)
-}
-
-func (a *Arm) runsOf(p *policy) []SeedRun {
-	return slices.DeleteFunc(slices.Clone(a.Runs), func(r SeedRun) bool { return r.identity() != p.identity })
-}
-
-// sample counts episodes and successes by family.
-type sample map[string]stats.Family
-
-// sample counts the outcomes of a category ("": all), by the paper's reward or by the official verdict.
-func (o outcomes) sample(category string, official bool) sample {
-	families := sample{}
-	for _, one := range o {
-		if category != "" && one.category != category {
-			continue
-		}
-		f := families[one.family]
-		passed := one.passed
-		if official {
-			passed = one.official
-		}
-		families[one.family] = stats.Family{Sum: f.Sum + float64(passed), N: f.N + float64(one.episodes)}
-	}
-	return families
-}
-
-// malformed counts the replies of all outcomes, and those that are malformed.
-func (o outcomes) malformed() sample {
-	families := sample{}
-	for _, one := range o {
-		f := families[one.family]
-		if one.replies > 0 {
-			families[one.family] = stats.Family{Sum: f.Sum + float64(one.malformed), N: f.N + float64(one.replies)}
-		}
-	}
-	return families
-}
-
-func samples(all []policy, category string, official bool) []sample {
-	var found []sample
-	for i := range all {
-		if one := all[i].sample(category, official); len(one) > 0 {
-			found = append(found, one)
-		}
-	}
-	return found
-}
-
-func pooled(samples []sample) sample {
-	all := sample{}
-	for _, one := range samples {
-		for name, f := range one {
-			all[name] = stats.Pooled([]stats.Family{all[name], f})
-		}
-	}
-	return all
-}
-
-func (s sample) families() []stats.Family {
-	var all []stats.Family
-	for _, name := range sortedKeys(s) {
-		all = append(all, s[name])
-	}
-	return all
-}
-
-func (s sample) total() stats.Family { return stats.Pooled(s.families()) }
-
-// share returns the cell of the sample: per cent, count and clustered interval; a dash without episodes.
-func (s sample) share() page.Cell {
-	all := s.total()
-	return page.ShareCell(int(all.Sum), int(all.N), stats.ClusteredWilson(s.families(), stats.Level))
-}
-
-// rates returns the shares of samples with episodes.
-func rates(samples []sample) []float64 {
-	var shares []float64
-	for _, one := range samples {
-		shares = append(shares, one.total().Mean())
-	}
-	return shares
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

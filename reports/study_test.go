@@ -555,7 +555,7 @@ func TestWindowsAndCorrelationsOfLoggedSeries(t *testing.T) {
 		close12(t, r.ID+", p", c.P, r.Out.Correlation.P)
 		close12(t, r.ID+", effective n", c.NEff, r.Out.Correlation.NEff)
 		close12(t, r.ID+", p of effective n", c.PEff, r.Out.Correlation.PEff)
-		close12(t, r.ID+", late KL", s.Arms[0].summary("kl", s.Windows).late[0], r.Out.Windows["last_70"]["kl"])
+		close12(t, r.ID+", late KL", s.Arms[0].means("kl", s.Windows, true)[0], r.Out.Windows["last_70"]["kl"])
 	})
 }
 
@@ -565,7 +565,8 @@ func TestMainTablePoolsByFamilyAndShowsTheMeanOverSeedsBesideIt(t *testing.T) {
 	s := &Study{Arms: []Arm{{Label: "a", Runs: []SeedRun{scored(1, "1110"), scored(2, "10"), scored(3, "1111")}},
 		{Label: "b", Runs: []SeedRun{scored(1, "0000"), scored(2, "1000")}}}}
 	table := s.mainTable("")
-	equal(t, "columns", heads(table), []string{"Arm", "Overall", "95 % over seeds", "Official verdict"})
+	equal(t, "columns", heads(table), []string{"Arm", "Overall", "95 % over seeds", "Official verdict",
+		"Sampled"})
 	overall, mean := table.Rows[0].Cells[1], table.Rows[0].Cells[2]
 	if want := stats.ClusteredWilson([]stats.Family{{Sum: 5, N: 6}, {Sum: 3, N: 4}},
 		stats.Level); overall.Count != 8 || overall.Of != 10 || *overall.Value != 0.8 || *overall.Interval != want {

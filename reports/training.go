@@ -82,27 +82,28 @@ func lateValue(values []float64, w Windows) float64 {
 	return window(values, w.Late, true)
 }
 
-// summary holds the means of a metric in both windows, for every run that logged it and is long enough for them.
-type summary struct{ early, late []float64 }
-
-func (a *Arm) summary(metric string, w Windows) summary {
-	var s summary
+// means returns the means of a metric over the early or the late window of each run that logged it and is long enough
+// for both.
+func (a *Arm) means(metric string, w Windows, late bool) (all []float64) {
+	n := w.Early
+	if late {
+		n = w.Late
+	}
 	for i := range a.Runs {
 		if _, values, ok := a.Runs[i].values(metric); ok && w.fit(len(values)) {
-			s.early = append(s.early, window(values, w.Early, false))
-			s.late = append(s.late, window(values, w.Late, true))
+			all = append(all, window(values, n, late))
 		}
 	}
-	return s
+	return all
 }
 
 // ends returns the means of a metric over the early and the late window, as in the tables; nil without windows.
 func (a *Arm) ends(metric string, w Windows) *[2]float64 {
-	both := a.summary(metric, w)
-	if len(both.early) == 0 {
+	early, late := a.means(metric, w, false), a.means(metric, w, true)
+	if len(early) == 0 {
 		return nil
 	}
-	return &[2]float64{stats.Mean(both.early), stats.Mean(both.late)}
+	return &[2]float64{stats.Mean(early), stats.Mean(late)}
 }
 
 // meanNumber returns the mean over seeds, with the range of several seeds.
@@ -161,63 +162,49 @@ const (
 	byLate  = "mean over the late window, then over seeds"
 )
 
-// block is the study cut to a number of updates: the trainings with at least that many updates, each cut to them. The
-// windows of all trainings of a block cover the same updates.
-type block struct {
-	*Study
+// stretch is the trainings of an arm with at least a number of updates, cut to them: the windows of all stretches of
+// one length cover the same updates.
+type stretch struct {
+	Arm
+	at      int // index of the arm
 	updates int
+	windows Windows
 	// bound is a training that ends there and causes longer ones to be cut; "" for the longest trainings.
 	bound string
 }
 
-// blocks returns one block for each length of a training that both windows fit into, the longest first.
-func (s *Study) blocks() []block {
+// stretches returns the stretches of each length of a training that both windows fit into, the longest first.
+func (s *Study) stretches() (all []stretch) {
 	ends := map[int]string{}
 	for _, r := range s.runs {
 		if n := len(r.Curve); s.Windows.fit(n) && ends[n] == "" {
 			ends[n] = r.CurveFrom
 		}
 	}
-	var all []block
-	for n := range ends {
-		all = append(all, block{updates: n, bound: ends[n]})
-	}
-	slices.SortFunc(all, func(a, b block) int { return b.updates - a.updates })
-	for i := range all {
-		cut := *s
-		cut.Arms = make([]Arm, len(s.Arms))
-		for j, a := range s.Arms {
-			cut.Arms[j].Label = a.Label
+	for k, n := range slices.Backward(slices.Sorted(maps.Keys(ends))) {
+		for i, a := range s.Arms {
+			x := stretch{Arm: Arm{Label: a.Label}, at: i, updates: n, windows: s.Windows}
+			if k < len(ends)-1 {
+				x.bound = ends[n]
+			}
 			for _, r := range a.Runs {
-				if len(r.Curve) >= all[i].updates {
-					r.Curve = r.Curve[:all[i].updates]
-					cut.Arms[j].Runs = append(cut.Arms[j].Runs, r)
+				if len(r.Curve) >= n {
+					r.Curve = r.Curve[:n]
+					x.Runs = append(x.Runs, r)
 				}
 			}
-		}
-		all[i].Study = &cut
-		if i == 0 {
-			all[i].bound = ""
+			if x.Runs != nil {
+				all = append(all, x)
+			}
 		}
 	}
 	return all
 }
 
-// trainings iterates over the arms of all blocks that have a training there.
-func (s *Study) trainings(yield func(b *block, arm int) bool) {
-	for _, b := range s.blocks() {
-		for i := range b.Arms {
-			if b.Arms[i].hasCurve() && !yield(&b, i) {
-				return
-			}
-		}
-	}
-}
-
 // early and late return the updates of the windows: "1–20", "131–150".
-func (b *block) early() string { return updatesBetween(1, b.Windows.Early) }
+func (x *stretch) early() string { return updatesBetween(1, x.windows.Early) }
 
-func (b *block) late() string { return updatesBetween(b.updates-b.Windows.Late+1, b.updates) }
+func (x *stretch) late() string { return updatesBetween(x.updates-x.windows.Late+1, x.updates) }
 
 func updatesBetween(first, last int) string {
 	if first == last {
@@ -226,22 +213,41 @@ func updatesBetween(first, last int) string {
 	return fmt.Sprintf("%d–%d", first, last)
 }
 
-// logged returns the source of a value of an arm within the block.
-func (b *block) logged(arm int, by string, metrics ...string) page.Source {
-	return b.within(b.Arms[arm].logged(by, metrics...))
+// logged returns the source of a value within the stretch.
+func (x *stretch) logged(by string, metrics ...string) page.Source {
+	return x.within(x.Arm.logged(by, metrics...))
 }
 
-// within adds the training that bounds the block to a source.
-func (b *block) within(source page.Source) page.Source {
-	if b.bound == "" || len(source.From) == 0 {
+// within adds the training that bounds the stretch to a source.
+func (x *stretch) within(source page.Source) page.Source {
+	if x.bound == "" || len(source.From) == 0 {
 		return source
 	}
-	return page.Together(source.By, source.Rows, source, page.Source{From: []string{b.bound}})
+	return page.Together(source.By, source.Rows, source, page.Source{From: []string{x.bound}})
+}
+
+// windowMeasure is a number from the means of a metric over a window, with its method in words.
+type windowMeasure struct {
+	by   string
+	late bool
+	of   func([]float64) page.Cell
+}
+
+var (
+	earlyMean = windowMeasure{byEarly, false, meanNumber}
+	lateMean  = windowMeasure{byLate, true, meanNumber}
+	earlyGap  = windowMeasure{byEarly + ", t-interval", false, meanWithT}
+	lateGap   = windowMeasure{byLate + ", t-interval", true, meanWithT}
+)
+
+// cell returns the number of a metric, with its source.
+func (x *stretch) cell(m windowMeasure, metric string) page.Cell {
+	return m.of(x.means(metric, x.windows, m.late)).From(x.logged(m.by, metric))
 }
 
 func (s *Study) windowNote() string {
 	note := fmt.Sprintf("Windows: the first %d and the last %d updates.", s.Windows.Early, s.Windows.Late)
-	if len(s.blocks()) > 1 {
+	if all := s.stretches(); len(all) > 0 && all[0].updates != all[len(all)-1].updates {
 		note += " If trainings have different lengths, each row names its updates, and a longer training has a second " +
 			"row with the updates of a shorter one."
 	}
@@ -291,25 +297,22 @@ func (s *Study) entropyTable() *page.Table {
 				"apart correlates the entropy with the reward of the next update, which has other tasks: it removes the draw " +
 				"and keeps trends. If ρ of changes is about as negative as ρ, the difficulty of the tasks explains it."},
 	}
-	for b, i := range s.trainings {
-		a := &b.Arms[i]
-		both := a.summary("entropy", s.Windows)
-		if len(both.early) == 0 {
+	for _, x := range s.stretches() {
+		early, late := x.means("entropy", s.Windows, false), x.means("entropy", s.Windows, true)
+		if len(early) == 0 {
 			continue
 		}
 		var plain, changes, apart []float64
-		for _, c := range a.correlations() {
+		for _, c := range x.correlations() {
 			plain, changes, apart = append(plain, c.Pearson), append(changes, c.changes), append(apart, c.apart)
 		}
-		by := func(how string) page.Source { return b.logged(i, how, "entropy", "reward") }
-		t.Add(i, page.Text("%s", a.Label), page.Text("%s, %s", b.early(), b.late()),
-			meanNumber(both.early).From(b.logged(i, byEarly, "entropy")),
-			meanNumber(both.late).From(b.logged(i, byLate, "entropy")),
-			changeCell(stats.Mean(both.early), stats.Mean(both.late)).From(b.logged(i, "late over early window, minus 1",
-				"entropy")),
-			meanWithT(plain).From(by("Pearson's correlation over the updates of a run, t-interval over seeds")),
-			meanWithT(changes).From(by("Pearson's correlation of the differences between updates, t-interval over seeds")),
-			meanWithT(apart).From(by("Pearson's correlation of the entropy with the next reward, t-interval over seeds")))
+		by := func(how string) page.Source { return x.logged(how+", t-interval over seeds", "entropy", "reward") }
+		t.Add(x.at, page.Text("%s", x.Label), page.Text("%s, %s", x.early(), x.late()),
+			x.cell(earlyMean, "entropy"), x.cell(lateMean, "entropy"),
+			changeCell(stats.Mean(early), stats.Mean(late)).From(x.logged("late over early window, minus 1", "entropy")),
+			meanWithT(plain).From(by("Pearson's correlation over the updates of a run")),
+			meanWithT(changes).From(by("Pearson's correlation of the differences between updates")),
+			meanWithT(apart).From(by("Pearson's correlation of the entropy with the next reward")))
 	}
 	return t.OrNil()
 }
@@ -322,12 +325,11 @@ func (s *Study) correlationTable() *page.Table {
 		Notes: []string{"The first p-value treats updates as independent, as in the paper. The second uses the effective " +
 			"number of updates of two series with these lag-one autocorrelations."},
 	}
-	for b, i := range s.trainings {
-		a := &b.Arms[i]
-		for _, c := range a.correlations() {
-			by := func(how string) page.Source { return b.within(page.SourceOf(c.from, "entropy, reward", how)) }
-			t.Add(i, page.Text("%s", a.Label), page.Text("%s", cmp.Or(c.seed, "–")),
-				page.Text("%s", updatesBetween(1, b.updates)).From(by("updates of the run")),
+	for _, x := range s.stretches() {
+		for _, c := range x.correlations() {
+			by := func(how string) page.Source { return x.within(page.SourceOf(c.from, "entropy, reward", how)) }
+			t.Add(x.at, page.Text("%s", x.Label), page.Text("%s", cmp.Or(c.seed, "–")),
+				page.Text("%s", updatesBetween(1, x.updates)).From(by("updates of the run")),
 				page.Number(c.Pearson).From(by("Pearson's correlation over the updates of the run")),
 				page.Text("%s", page.Probability(c.P)).From(by("p of Pearson's correlation, every update counts")),
 				page.Number(c.NEff).From(by("effective number of updates")),
@@ -438,20 +440,19 @@ func (s *Study) windowTable(id, title string, all []lateColumn, note string) *pa
 	t := &page.Table{ID: id, Title: title, Columns: page.Columns("<Arm", "<Updates")}
 	var used []string
 	for _, c := range all {
-		if slices.ContainsFunc(s.Arms, func(a Arm) bool { return len(a.summary(c.metric, s.Windows).late) > 0 }) {
+		if slices.ContainsFunc(s.Arms, func(a Arm) bool { return len(a.means(c.metric, s.Windows, true)) > 0 }) {
 			t.Columns, used = append(t.Columns, page.Column{Name: c.head}), append(used, c.metric)
 		}
 	}
 	if len(used) == 0 {
 		return nil
 	}
-	for b, i := range s.trainings {
-		a := &b.Arms[i]
-		cells := []page.Cell{page.Text("%s", a.Label), page.Text("%s", b.late())}
+	for _, x := range s.stretches() {
+		cells := []page.Cell{page.Text("%s", x.Label), page.Text("%s", x.late())}
 		for _, metric := range used {
-			cells = append(cells, meanNumber(a.summary(metric, s.Windows).late).From(b.logged(i, byLate, metric)))
+			cells = append(cells, x.cell(lateMean, metric))
 		}
-		t.Add(i, cells...)
+		t.Add(x.at, cells...)
 	}
 	t.Notes = []string{s.windowNote() + " Several seeds: mean, and below it the lowest and highest seed.", note}
 	return t.OrNil()
@@ -465,22 +466,12 @@ func (s *Study) trainingGapTable() *page.Table {
 		Notes: []string{s.windowNote(), "Gaps of three seeds or more have their t-interval over seeds, which treats seeds " +
 			"as independent."},
 	}
-	for b, i := range s.trainings {
-		a := &b.Arms[i]
-		high, low, gap := a.summary("reward_high", s.Windows), a.summary("reward_low", s.Windows),
-			a.summary("token_gap", s.Windows)
-		if len(high.early) == 0 || len(low.early) == 0 {
-			continue
+	for _, x := range s.stretches() {
+		if len(x.means("reward_high", s.Windows, false)) > 0 && len(x.means("reward_low", s.Windows, false)) > 0 {
+			t.Add(x.at, page.Text("%s", x.Label), page.Text("%s, %s", x.early(), x.late()),
+				x.cell(earlyMean, "reward_high"), x.cell(earlyMean, "reward_low"), x.cell(earlyGap, "token_gap"),
+				x.cell(lateMean, "reward_high"), x.cell(lateMean, "reward_low"), x.cell(lateGap, "token_gap"))
 		}
-		cells := []page.Cell{page.Text("%s", a.Label), page.Text("%s, %s", b.early(), b.late())}
-		window := func(by string, high, low, gap []float64) {
-			cells = append(cells, meanNumber(high).From(b.logged(i, by, "reward_high")),
-				meanNumber(low).From(b.logged(i, by, "reward_low")),
-				meanWithT(gap).From(b.logged(i, by+", t-interval", "token_gap")))
-		}
-		window(byEarly, high.early, low.early, gap.early)
-		window(byLate, high.late, low.late, gap.late)
-		t.Add(i, cells...)
 	}
 	return t.OrNil()
 }
@@ -502,15 +493,15 @@ func (s *Study) valuesTable() *page.Table {
 		ID: "values", Title: "All logged values, means over the late window", Folded: true,
 		Columns: page.Columns("<Value", "<Definition", "<Unit"),
 	}
-	var shown []*Arm // each cut to the longest block with a training of it
+	var shown []stretch // the longest one of each arm
 	logged := map[string]bool{}
-	all := s.blocks()
+	all := s.stretches()
 	for i := range s.Arms {
 		maps.Copy(logged, s.Arms[i].metricNames())
-		longest := slices.IndexFunc(all, func(b block) bool { return b.Arms[i].hasCurve() })
-		if longest >= 0 {
-			shown = append(shown, &all[longest].Arms[i])
-			t.Columns = append(t.Columns, page.Column{Name: s.Arms[i].Label + ", updates " + all[longest].late()})
+		if longest := slices.IndexFunc(all, func(x stretch) bool { return x.at == i }); longest >= 0 {
+			x := all[longest]
+			shown = append(shown, x)
+			t.Columns = append(t.Columns, page.Column{Name: x.Label + ", updates " + x.late()})
 		}
 	}
 	if len(shown) == 0 {
@@ -522,8 +513,8 @@ func (s *Study) valuesTable() *page.Table {
 				continue
 			}
 			cells := []page.Cell{page.Text("%s", name), page.Text("%s", info.Formula), page.Text("%s", info.Unit)}
-			for _, a := range shown {
-				cells = append(cells, meanNumber(a.summary(name, s.Windows).late).From(a.logged(byLate, name)))
+			for _, x := range shown {
+				cells = append(cells, meanNumber(x.means(name, s.Windows, true)).From(x.Arm.logged(byLate, name)))
 			}
 			t.Add(page.NoArm, cells...)
 		}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -100,12 +99,12 @@ func (v *Verification) checkBytes(ev *Evidence, written []byte) {
 	}
 	if shown != text {
 		where := place(text, at)
-		source, _ := ev.Document.SourceOf(where)
+		value, _ := ev.Document.Value(where)
 		cut := func(s string) string { // to the text between two tags
 			after, _, _ := strings.Cut(s[at:min(len(s), at+60)], "<")
 			return strings.ToValidUTF8(s[max(0, at-30, strings.LastIndex(s[:at], ">")+1):at]+after, "�")
 		}
-		v.Differences = append(v.Differences, Difference{where, cut(shown), cut(text), source.String()})
+		v.Differences = append(v.Differences, Difference{where, cut(shown), cut(text), value.Source.String()})
 	}
 }
 
@@ -146,16 +145,12 @@ func (ev *Evidence) fetch(store *artifact.Store, r *remote.Remote) error {
 }
 
 func (v *Verification) count(ev *Evidence) {
-	for _, g := range ev.Tables {
-		v.Cells += len(g.Head) * (1 + len(g.Rows))
-	}
-	for _, g := range ev.Figures {
-		for _, row := range g.Rows {
-			for i, cell := range row.Cells {
-				if i > 0 && cell != "" {
-					v.Values++
-				}
-			}
+	for one := range ev.Document.Values {
+		switch {
+		case !one.Figure:
+			v.Cells++
+		case one.Row > 0 && one.Column > 1 && one.Text != "":
+			v.Values++
 		}
 	}
 	labels := map[string]bool{}
@@ -217,35 +212,29 @@ func (v *Verification) checkArtifacts(ev *Evidence, store *artifact.Store) map[s
 	return damaged
 }
 
-// notComputed lists the values that depend on damaged artifacts.
+// notComputed lists the values of tables that depend on damaged artifacts.
 func (v *Verification) notComputed(ev *Evidence, damaged map[string]bool) {
-	for _, g := range ev.Tables {
-		for id, text := range g.Values {
-			s, ok := ev.Document.SourceOf(id)
-			if ok && slices.ContainsFunc(s.From, func(from string) bool { return damaged[from] }) {
-				v.Differences = append(v.Differences, Difference{Where: id, Shown: text, Source: s.String()})
-			}
+	for one := range ev.Document.Values {
+		if !one.Figure && slices.ContainsFunc(one.Source.From, func(from string) bool { return damaged[from] }) {
+			v.Differences = append(v.Differences, Difference{Where: one.ID(), Shown: one.Text, Source: one.Source.String()})
 		}
 	}
 }
 
 // compareValues lists the values that differ from those of the recomputed page.
 func (v *Verification) compareValues(ev *Evidence, again *page.Page) {
-	shown, recomputed := map[string]string{}, map[string]string{}
-	for _, g := range slices.Concat(ev.Tables, ev.Figures) {
-		maps.Insert(shown, g.Values)
+	shown, recomputed := map[string]page.Value{}, map[string]string{}
+	for one := range ev.Document.Values {
+		shown[one.ID()] = one
 	}
-	for _, g := range slices.Concat(again.Grids()) {
-		maps.Insert(recomputed, g.Values)
-	}
-	for id := range recomputed {
-		shown[id] += "" // also values that the page lacks
+	for one := range again.Values {
+		recomputed[one.ID()] = one.Text
+		shown[one.ID()] = shown[one.ID()] // also values that the page lacks
 	}
 	before := len(v.Differences)
 	for _, id := range sortedKeys(shown) {
-		if shown[id] != recomputed[id] {
-			s, _ := ev.Document.SourceOf(id)
-			v.Differences = append(v.Differences, Difference{id, shown[id], recomputed[id], s.String()})
+		if one := shown[id]; one.Text != recomputed[id] {
+			v.Differences = append(v.Differences, Difference{id, one.Text, recomputed[id], one.Source.String()})
 		}
 	}
 	if len(v.Differences) == before {
@@ -316,27 +305,17 @@ func Reproduce(written []byte, cell string, store *artifact.Store,
 	if err != nil {
 		return nil, err
 	}
-	source, err := ev.SourceOf(cell)
+	value, err := ev.Value(cell)
 	if err != nil {
 		return nil, err
 	}
-	r := &Reproduction{Cell: strings.TrimPrefix(cell, "#")}
-	table, row, column, _ := page.ParseCell(r.Cell)
-	for _, g := range slices.Concat(ev.Tables, ev.Figures) {
-		if g.ID == table && 0 < row && row <= len(g.Rows) && 0 < column && column <= len(g.Head) {
-			r.Name = g.Name(row-1, column-1)
-		}
-	}
-	if r.Name == "" {
-		return nil, fmt.Errorf("the page has no cell %q: want TABLE.rROWcCOLUMN, such as main-test.r1c2", cell)
-	}
+	r := &Reproduction{Cell: value.ID(), Name: value.Name, Shown: value.Text}
 	var edited Verification
 	edited.checkBytes(ev, written)
 	for _, d := range edited.Differences {
 		return nil, fmt.Errorf("the page was edited at %s: it shows %q, its document has %q", d.Where, d.Shown, d.Recomputed)
 	}
-	r.Shown, _ = find(slices.Concat(ev.Tables, ev.Figures), table, r.Name)
-	part := ev.part(source)
+	part := ev.part(value.Source)
 	for i := range part.Inputs {
 		in := &part.Inputs[i]
 		m, err := made(in.Address)
@@ -360,22 +339,8 @@ func Reproduce(written []byte, cell string, store *artifact.Store,
 	if err != nil {
 		return nil, err
 	}
-	r.Got, _ = find(again, table, r.Name)
+	r.Got = again[valueName{value.In, value.Name}]
 	return r, nil
-}
-
-// find returns the value with a name in the table or figure with that id.
-func find(grids []page.Grid, id, name string) (text string, ok bool) {
-	for _, g := range grids {
-		for r, row := range g.Rows {
-			for c, text := range row.Cells {
-				if g.ID == id && g.Name(r, c) == name {
-					return text, true
-				}
-			}
-		}
-	}
-	return "", false
 }
 
 // part returns the evidence without inputs and records that a source does not contain.
@@ -390,12 +355,22 @@ func (ev *Evidence) part(source page.Source) *Evidence {
 	return &part
 }
 
-func (ev *Evidence) recompute(store *artifact.Store) ([]page.Grid, error) {
+// valueName names a value in the table or figure with an id, whatever other rows there are.
+type valueName struct{ in, name string }
+
+// recompute returns the texts of all values by their names.
+func (ev *Evidence) recompute(store *artifact.Store) (map[valueName]string, error) {
 	study, err := gather(ev, opener(store), store)
 	if err != nil {
 		return nil, err
 	}
-	return slices.Concat(study.complete().Grids()), nil
+	texts := map[valueName]string{}
+	for v := range study.complete().Values {
+		if _, known := texts[valueName{v.In, v.Name}]; !known {
+			texts[valueName{v.In, v.Name}] = v.Text
+		}
+	}
+	return texts, nil
 }
 
 // opener opens inputs by their keys.

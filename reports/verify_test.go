@@ -59,33 +59,19 @@ func TestEveryNumberHasASource(t *testing.T) {
 	for _, r := range ev.Records {
 		known[manifestAddress(r.Address)] = true
 	}
-	check := func(id string) {
-		s, err := ev.SourceOf(id)
-		if err != nil {
-			t.Error(err)
-			return
+	for v := range ev.Document.Values {
+		row, _, _ := page.CutLast(v.Name, " | ")
+		if v.Row == 0 || v.Column == 1 ||
+			!v.Figure && (strings.Contains(row, v.Text) || !strings.ContainsAny(v.Text, "0123456789")) {
+			continue
 		}
-		if len(s.From) == 0 {
-			t.Errorf("%s was computed from nothing", id)
+		if len(v.Source.From) == 0 {
+			t.Errorf("%s was computed from nothing", v.ID())
 		}
-		for _, from := range s.From {
+		for _, from := range v.Source.From {
 			if !known[from] {
-				t.Errorf("%s was computed from %s, which the evidence lacks", id, from)
+				t.Errorf("%s was computed from %s, which the evidence lacks", v.ID(), from)
 			}
-		}
-	}
-	for _, g := range ev.Tables {
-		for r, row := range g.Rows {
-			for c, text := range row.Cells {
-				if c > 0 && !strings.Contains(row.Name, text) && strings.ContainsAny(text, "0123456789") {
-					check(page.CellID(g.ID, r+1, c+1))
-				}
-			}
-		}
-	}
-	for _, g := range ev.Figures {
-		for r, row := range g.Rows {
-			check(page.CellID(g.ID, r+1, len(row.Cells)))
 		}
 	}
 }
@@ -133,7 +119,7 @@ func TestAPageOfAnotherVersionIsRefusedWithAWayOut(t *testing.T) {
 	for evidence, want := range map[string][]string{
 		`{"format": 1, "arms": {"a": 1}, "tables": "none"}`: {"an older version of rcgrpo made the page",
 			"renew it with `rcgrpo report`"},
-		`{"format": 2, "name": "drills"}`:        {"an older version of rcgrpo made the page (page version 2, want 15)"},
+		`{"format": 2, "name": "drills"}`:        {"an older version of rcgrpo made the page (page version 2, want 16)"},
 		`{"format": 1000, "compare": "by seed"}`: {"a newer version of rcgrpo made the page", "use that version"},
 	} {
 		html := withEvidence(t, []byte(evidence))
@@ -262,42 +248,26 @@ func TestEveryCellFollowsFromItsSourceAlone(t *testing.T) {
 func followFromTheirSources(t *testing.T, html []byte, store *artifact.Store, only ...string) (cells, sets int) {
 	t.Helper()
 	ev := must.Get(ReadEvidence(html))(t)
-	shown := append(slices.Clone(ev.Tables), ev.Figures...)
-	parts := map[string][]page.Grid{}
-	checked := 0
-	check := func(g *page.Grid, r, c int) {
-		id, text, name := page.CellID(g.ID, r+1, c+1), g.Rows[r].Cells[c], g.Name(r, c)
-		source, ok := ev.Document.SourceOf(id)
-		if !ok || len(only) > 0 && !slices.Contains(only, g.ID) {
-			return
+	shown, parts := map[valueName]string{}, map[string]map[valueName]string{}
+	for v := range ev.Document.Values {
+		if v.Source.By == "" || len(only) > 0 && !slices.Contains(only, v.In) ||
+			v.Figure && (v.Row%7 != 1 || v.Column == 1 || v.Text == "") {
+			continue
 		}
-		checked++
-		from := fmt.Sprint(source.From)
+		cells++
+		from, named := fmt.Sprint(v.Source.From), valueName{v.In, v.Name}
 		if parts[from] == nil {
-			parts[from] = must.Get(ev.part(source).recompute(store))(t)
+			parts[from] = must.Get(ev.part(v.Source).recompute(store))(t)
 		}
-		if first, _ := find(shown, g.ID, name); first != text {
-			t.Errorf("%s: its name %q means another cell too", id, name)
+		if first, known := shown[named]; known && first != v.Text {
+			t.Errorf("%s: its name %q means another cell too", v.ID(), v.Name)
 		}
-		if got, ok := find(parts[from], g.ID, name); got != text {
-			t.Errorf("%s, %s: got %q (%v) from %s alone, want %q", id, name, got, ok, source, text)
-		}
-	}
-	for _, g := range ev.Tables {
-		for r, row := range g.Rows {
-			for c := range row.Cells {
-				check(&g, r, c)
-			}
+		shown[named] = v.Text
+		if got, ok := parts[from][named]; got != v.Text {
+			t.Errorf("%s, %s: got %q (%v) from %s alone, want %q", v.ID(), v.Name, got, ok, v.Source, v.Text)
 		}
 	}
-	for _, g := range ev.Figures {
-		for r := 0; r < len(g.Rows); r += 7 {
-			if last := len(g.Rows[r].Cells) - 1; g.Rows[r].Cells[last] != "" {
-				check(&g, r, last)
-			}
-		}
-	}
-	return checked, len(parts)
+	return cells, len(parts)
 }
 
 func TestACellIsReproducedFromOtherResults(t *testing.T) {

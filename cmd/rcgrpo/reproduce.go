@@ -73,7 +73,7 @@ func (r *reproduction) reproduce(in openedPage, experiment []string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", r.path, err)
 	}
-	source, err := ev.SourceOf(r.cell)
+	value, err := ev.Value(r.cell)
 	if err != nil {
 		return fmt.Errorf("%s: %w", r.path, err)
 	}
@@ -86,7 +86,7 @@ func (r *reproduction) reproduce(in openedPage, experiment []string) error {
 	if err != nil {
 		return err
 	}
-	o := plan.Options{Targets: source.Stages(), DataOnly: true}
+	o := plan.Options{Targets: value.Source.Stages(), DataOnly: true}
 	pl, err := plan.New(x, store, o)
 	if err == nil && r.replace {
 		for _, n := range pl.Nodes {
@@ -98,7 +98,7 @@ func (r *reproduction) reproduce(in openedPage, experiment []string) error {
 		return err
 	}
 	w := r.stdout()
-	fmt.Fprintf(w, "%s is %s\n\n", r.cell, source.String())
+	fmt.Fprintf(w, "%s is %s\n\n", r.cell, value.Source.String())
 	fmt.Fprintf(w, "It depends on %d of the %d stages of %s.\n", len(pl.Nodes), len(x.Nodes), x.Name)
 	for _, l := range planLines(pl, plan.Forecast{}) {
 		fmt.Fprintf(w, "  %s\n", l.address())

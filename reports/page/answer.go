@@ -52,16 +52,15 @@ type Effect struct {
 }
 
 // Answer is one entry of the first screen: the decision about a claim for one outcome. Its effect is that of the
-// weakest pair, because a claim about several pairs holds only if it holds for every pair. Clear, Opposite, Toward and
-// Away count the other pairs that were compared.
+// weakest pair, because a claim about several pairs holds only if it holds for every pair. Clear, Opposite and Unclear
+// count the other pairs that were compared.
 type Answer struct {
 	Effect
 	Subject  string `json:"subject"`  // what the claim is about: the second arm of all its pairs, or the label
 	Pairs    int    `json:"pairs"`    // pairs of arms that the claim is about
 	Clear    int    `json:"clear"`    // the expected difference is decided
 	Opposite int    `json:"opposite"` // the opposite of the expected difference is decided
-	Toward   int    `json:"toward"`   // not decided, the difference has the expected sign
-	Away     int    `json:"away"`     // not decided, the difference has the other sign or is 0
+	Unclear  int    `json:"unclear"`  // not decided
 
 	Unadjusted int `json:"unadjusted"` // of all pairs: not decided, because the p-value is adjusted
 }
@@ -186,9 +185,9 @@ func (a Answer) Rest() string {
 	}
 	add("clear in %d", a.Clear)
 	add("clearly "+map[string]string{"higher": "lower", "lower": "higher"}[a.Expect]+" in %d", a.Opposite)
-	add("unclear in %d", a.Toward+a.Away)
+	add("unclear in %d", a.Unclear)
 	others := a.Pairs - 1
-	add("not compared: %d", others-a.Clear-a.Opposite-a.Toward-a.Away)
+	add("not compared: %d", others-a.Clear-a.Opposite-a.Unclear)
 	switch {
 	case len(parts) > 1:
 		text += fmt.Sprintf("; of the %d other comparisons: %s", others, strings.Join(parts, ", "))

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -24,220 +25,246 @@ var (
 		"#d8e8fb"}
 )
 
-// Options draws the figure with go-echarts and returns its options as JSON for a script element (json.Marshal escapes
-// <, > and &). Colours are for the light background; the page's script replaces them on the dark one.
+// divergingColours run from negative over zero to positive differences. Each has a contrast of 3 on the light and on
+// the dark background, and readers with common colour deficiencies can distinguish blue, grey and orange.
+var divergingColours = []string{"#1a72b5", "#4a7fae", "#808891", "#b37a48", "#d0640f"}
+
+// layer is a series of a chart.
+type layer = charts.SingleSeries
+
+// Options draws the figure as one list of series and returns the options for the chart library as JSON for a script
+// element (json.Marshal escapes <, > and &). Colours are for the light background; the page's script replaces them on
+// the dark one.
 func (f *Figure) Options() ([]byte, error) {
-	switch {
-	case f.Categories != nil || f.Diagonal != "":
-		return f.pointChart()
-	case f.Scale != "":
-		return f.mapChart()
-	case f.Effects != nil:
-		return f.forestChart()
-	case f.Lanes != nil:
-		return f.laneChart()
-	case f.Stacked:
-		return f.stackedChart()
-	}
-	line, bands := charts.NewLine(), charts.NewCustom()
-	line.SetGlobalOptions(f.global()...)
-	for i := range f.Series {
-		panel := 0
-		if f.Series[i].Lower {
-			panel = 1
-		}
-		f.curve(line, bands, i, panel)
-	}
-	if f.Apart != "" {
-		f.secondPanel(line, bands)
-	}
-	if f.Lower != "" {
-		f.alignPanels(line, f.Lower)
-	}
-	line.Overlap(bands)
-	return finish(line)
-}
-
-// curve draws a series in a panel: its band, a faint line of the values and a thick one of their moving average.
-func (f *Figure) curve(line *charts.Line, bands *charts.Custom, i, panel int) {
-	s := &f.Series[i]
-	in := func(o *charts.SingleSeries) { o.XAxisIndex, o.YAxisIndex = panel, panel }
-	id := strings.TrimSpace(fmt.Sprintf("=%d %s", i, s.Variant))
-	if panel > 0 && !s.Lower {
-		id = fmt.Sprintf("panel %d %s", panel, id) // tooltips show the lines of the first panel
-	}
-	colour, mean := s.colour(), s.mean()
-	if low, high := s.band(f.Smooth); low != nil {
-		bands.AddSeries(s.Name, nil, in, charts.WithSeriesOpts(func(o *charts.SingleSeries) {
-			o.Data, o.RenderItem = thinned(s.X, low, high), "band"
-			o.ItemStyle = &opts.ItemStyle{Color: colour}
-		}))
-	}
-	if f.Smooth > 1 && s.Variant == "" { // faint lines would hide several lines of an arm
-		line.AddSeries(s.Name, nil, in, drawn("", pairs(s.X, mean), colour, 1, 0.28, "solid"))
-	}
-	points := pairs(s.X, mean)
-	if f.Smooth > 1 {
-		points = thinned(s.X, movingAverage(mean, f.Smooth))
-	}
-	line.AddSeries(s.Name, nil, in, drawn(id, points, colour, 2, 1, s.dash()), func(o *charts.SingleSeries) {
-		o.Symbol, o.SymbolSize, o.ShowSymbol = symbols[s.Look.Marker], 6, opts.Bool(true)
-	})
-}
-
-// secondPanel draws all curves except those of Apart below the others.
-func (f *Figure) secondPanel(line *charts.Line, bands *charts.Custom) {
-	for i := range f.Series {
-		if f.Series[i].Name != f.Apart {
-			f.curve(line, bands, i, 1)
-		}
-	}
-	f.alignPanels(line, "without "+f.Apart)
-}
-
-// alignPanels adds a lower panel over the same updates with its own axis of values.
-func (f *Figure) alignPanels(line *charts.Line, lower string) {
-	last := 0.0
-	for i := range f.Series {
-		last = max(last, slices.Max(f.Series[i].X))
-	}
-	line.XAxisList[0].Max, line.XAxisList[0].Name = last, ""
-	line.ExtendXAxis(opts.XAxis{Type: "value", GridIndex: 1, Min: "dataMin", Max: last, MinInterval: 1, Name: f.X,
-		NameLocation: "middle", NameGap: 26})
-	line.ExtendYAxis(opts.YAxis{Name: lower, Type: "value", Scale: opts.Bool(true), GridIndex: 1, NameLocation: "end"})
-	line.GridList = []opts.Grid{
-		{Left: "52", Right: "16", Top: "30", Bottom: "54%"}, // equal margins align the panels
-		{Left: "52", Right: "16", Top: "58%", Bottom: "46"}}
-}
-
-// pointChart draws each point as a dot on its interval: the arms side by side above each category, or beside the line
-// on which both axes are equal. The page's script contains the renderer "interval".
-func (f *Figure) pointChart() ([]byte, error) {
-	points := charts.NewCustom()
+	chart := charts.NewLine()
+	chart.SetGlobalOptions(f.global()...)
 	if f.Categories != nil {
-		points.SetXAxis(f.Categories)
-		points.SetGlobalOptions(f.global()...)
+		chart.SetXAxis(f.Categories)
 	}
-	for i, s := range f.Series {
-		place, places := i, len(f.Series)
+	switch {
+	case f.Effects != nil:
+		chart.MultiSeries = f.forest()
+	case f.Scale != "":
+		chart.MultiSeries = f.marks()
+		bound := f.largest()
+		chart.VisualMapList = []opts.VisualMap{{
+			Dimension: "2", Min: float32(-bound), Max: float32(bound), Right: "0", Top: "middle",
+			Text:    []string{f.shade(bound) + strings.TrimPrefix(f.Scale, "difference,"), f.shade(-bound)},
+			InRange: &opts.VisualMapInRange{Color: divergingColours},
+		}}
+	case f.Apart+f.Lower != "":
+		f.alignPanels(chart)
+		fallthrough
+	default:
+		for panel := range 2 {
+			for i := range f.Series {
+				if s := &f.Series[i]; f.shows(s, panel) {
+					chart.MultiSeries = append(chart.MultiSeries, f.layers(s, i, panel)...)
+				}
+			}
+		}
+	}
+	if f.Diagonal != "" {
+		low, high := f.extent()
+		ends := pairs([]float64{low, high}, []float64{low, high})
+		chart.MultiSeries = append(chart.MultiSeries, line(f.Diagonal, "", ends, diagonalColour, 1.5, 1, "dashed"))
+	}
+	linesFirst := func(a, b layer) int { return strings.Compare(b.Type, a.Type) }
+	slices.SortStableFunc(chart.MultiSeries, linesFirst)
+	chart.Validate()
+	options := chart.JSON()
+	for _, unused := range []string{"title", "color", "toolbox"} { // defaults of go-echarts
+		delete(options, unused)
+	}
+	return json.Marshal(options)
+}
+
+// shows reports whether a panel, 0 or the lower 1, shows the series.
+func (f *Figure) shows(s *Series, panel int) bool {
+	if panel == 0 {
+		return !s.Lower
+	}
+	return s.Lower || f.Apart != "" && s.Name != f.Apart
+}
+
+// layers draws a series: its points on their intervals, its spans, or its curves.
+func (f *Figure) layers(s *Series, at, panel int) []layer {
+	switch {
+	case f.Lanes != nil:
+		data := make([]opts.CustomData, len(s.Spans))
+		for i, span := range s.Spans {
+			data[i] = opts.CustomData{Name: span.Label, Value: []any{short(span.From), short(span.To), span.Lane}}
+		}
+		return []layer{custom(s.Name, data, "span", s.colour(), opts.Encode{X: []int{0, 1}, Y: 2})}
+	case f.Categories != nil || f.Diagonal != "":
+		place, places := at, len(f.Series) // the arms are side by side above each category
 		if f.Categories == nil {
 			place, places = 0, 1
 		}
 		var data []opts.CustomData
 		for _, p := range s.Points {
 			value := []any{short(p.X), short(p.Value), short(p.Low), short(p.High), place, places, s.Look.Marker}
-			for _, v := range p.Each {
-				value = append(value, short(v))
-			}
-			data = append(data, opts.CustomData{Name: p.Label, Value: value})
+			data = append(data, opts.CustomData{Name: p.Label, Value: append(value, shorts(p.Each)...)})
 		}
-		points.AddSeries(s.Name, data, rendered("interval", s.colour(), opts.Encode{X: 0, Y: []int{1, 2, 3}}))
-	}
-	if f.Categories != nil {
-		return finish(points)
-	}
-	line := charts.NewLine()
-	line.SetGlobalOptions(f.global()...)
-	low, high := f.ends()
-	ends := pairs([]float64{low, high}, []float64{low, high})
-	line.AddSeries(f.Diagonal, nil, drawn("", ends, diagonalColour, 1.5, 1, "dashed"))
-	line.Overlap(points)
-	return finish(line)
-}
-
-// rendered returns the options of a series that a function of the page's script draws.
-func rendered(by types.FuncStr, colour string, encode opts.Encode) charts.SeriesOpts {
-	return charts.WithSeriesOpts(func(o *charts.SingleSeries) {
-		o.RenderItem, o.ItemStyle, o.Encode = by, &opts.ItemStyle{Color: colour}, &encode
-	})
-}
-
-// ends returns the limits of both axes of a figure with a diagonal: multiples of a tenth around all points.
-func (f *Figure) ends() (low, high float64) {
-	low, high = math.Inf(1), math.Inf(-1)
-	for _, p := range f.Points {
-		for _, v := range []float64{p.X, p.Value, p.Low, p.High} {
-			if !math.IsNaN(v) {
-				low, high = min(low, math.Floor(10*v)/10), max(high, math.Ceil(10*v)/10)
-			}
-		}
-	}
-	return low, high
-}
-
-// laneChart draws the spans as bars in lanes. The page's script contains the renderer "span".
-func (f *Figure) laneChart() ([]byte, error) {
-	var lanes []string
-	chart := charts.NewCustom()
-	chart.SetGlobalOptions(f.global()...)
-	for i, lane := range f.Lanes {
-		if len(f.Series) == len(f.Lanes) { // a lane for each arm
-			lane = f.Series[i].Look.glyph() + lane
-		}
-		lanes = append(lanes, lane)
-	}
-	chart.YAxisList[0].Data = lanes
-	for _, s := range f.Series {
-		data := make([]opts.CustomData, len(s.Spans))
-		for i, span := range s.Spans {
-			data[i] = opts.CustomData{Name: span.Label, Value: []any{short(span.From), short(span.To), span.Lane}}
-		}
-		chart.AddSeries(s.Name, data, rendered("span", s.colour(), opts.Encode{X: []int{0, 1}, Y: 2}))
-	}
-	return finish(chart)
-}
-
-// forestChart draws each row at its distance from the top, in pixels. The page's script contains the renderer "forest".
-func (f *Figure) forestChart() ([]byte, error) {
-	chart := charts.NewCustom()
-	chart.SetGlobalOptions(f.global()...)
-	chart.XAxisList[0].Min, chart.XAxisList[0].Max = f.extent()
-	chart.YAxisList[0] = opts.YAxis{Type: "value", Min: 0, Max: f.forestHeight(), Inverse: opts.Bool(true)}
-	top := 0
-	var data []opts.CustomData
-	for _, row := range f.forestRows() {
-		y := top
-		top += row.height()
-		if row.Effect == nil {
-			data = append(data, opts.CustomData{Name: row.text + "\n" + row.expect, Value: []any{"-", y}})
-			continue
-		}
-		value := []any{short(row.Effect.Effect), y}
-		for _, v := range []*float64{row.Low, row.High, row.Detectable} {
-			if v == nil {
-				value = append(value, "-")
-			} else {
-				value = append(value, short(*v))
-			}
-		}
-		value = append(value, short(row.Matters), row.Verdict != NotDecided)
-		for _, v := range row.PerSeed {
-			value = append(value, short(v))
-		}
-		name := strings.Join([]string{row.text, row.Number(), string(row.Verdict)}, "\n")
-		data = append(data, opts.CustomData{Name: name, Value: value})
-	}
-	chart.AddSeries(f.Title, data, rendered("forest", lightColours[0], opts.Encode{X: []int{0, 2, 3}, Y: 1}))
-	return finish(chart)
-}
-
-// stackedChart draws the means of the curves as stacked areas.
-func (f *Figure) stackedChart() ([]byte, error) {
-	line := charts.NewLine()
-	line.SetGlobalOptions(f.global()...)
-	for i, s := range f.Series {
+		return []layer{custom(s.Name, data, "interval", s.colour(), opts.Encode{X: 0, Y: []int{1, 2, 3}})}
+	case f.Stacked:
 		points := thinned(s.X, movingAverage(s.mean(), f.Smooth))
 		for _, p := range points {
 			p[0] = fmt.Sprint(p[0])
 		}
-		stacked := charts.WithSeriesOpts(func(o *charts.SingleSeries) {
-			o.Stack = "all"
-			o.AreaStyle = &opts.AreaStyle{Color: s.colour(), Opacity: opts.Float(1)}
-			o.LineStyle.Width = 1
-		})
-		line.AddSeries(s.Name, nil, drawn(fmt.Sprintf("=%d", i), points, s.colour(), 2, 1, "solid"), stacked)
+		area := line(s.Name, fmt.Sprintf("=%d", at), points, s.colour(), 1, 1, "solid")
+		area.Stack, area.AreaStyle = "all", &opts.AreaStyle{Color: s.colour(), Opacity: opts.Float(1)}
+		return []layer{area}
 	}
-	return finish(line)
+	return f.curve(s, at, panel)
+}
+
+// curve draws a series in a panel: its band, a faint line of the values and a thick one of their moving average.
+func (f *Figure) curve(s *Series, at, panel int) (all []layer) {
+	id := strings.TrimSpace(fmt.Sprintf("=%d %s", at, s.Variant))
+	if panel > 0 && !s.Lower {
+		id = fmt.Sprintf("panel %d %s", panel, id) // tooltips show the lines of the first panel
+	}
+	mean := s.mean()
+	points := pairs(s.X, mean)
+	if f.Smooth > 1 && s.Variant == "" { // faint lines would hide several lines of an arm
+		all = append(all, line(s.Name, "", points, s.colour(), 1, 0.28, "solid"))
+	}
+	if f.Smooth > 1 {
+		points = thinned(s.X, movingAverage(mean, f.Smooth))
+	}
+	thick := line(s.Name, id, points, s.colour(), 2, 1, []string{"solid", "dashed", "dotted"}[s.Dash%3])
+	thick.Symbol, thick.SymbolSize, thick.ShowSymbol = symbols[s.Look.Marker], 6, opts.Bool(true)
+	if all = append(all, thick); len(s.Curves) > 1 {
+		low, high := s.band(f.Smooth)
+		all = append(all, layer{Name: s.Name, Type: types.ChartCustom, Data: thinned(s.X, low, high), RenderItem: "band",
+			ItemStyle: &opts.ItemStyle{Color: s.colour()}})
+	}
+	for i := range all {
+		all[i].XAxisIndex, all[i].YAxisIndex = panel, panel
+	}
+	return all
+}
+
+// alignPanels adds a lower panel over the same updates with its own axis of values.
+func (f *Figure) alignPanels(chart *charts.Line) {
+	last := 0.0
+	for i := range f.Series {
+		last = max(last, slices.Max(f.Series[i].X))
+	}
+	chart.XAxisList[0].Max, chart.XAxisList[0].Name = last, ""
+	chart.ExtendXAxis(opts.XAxis{Type: "value", GridIndex: 1, Min: "dataMin", Max: last, MinInterval: 1, Name: f.X,
+		NameLocation: "middle", NameGap: 26})
+	chart.ExtendYAxis(opts.YAxis{Name: cmp.Or(f.Lower, "without "+f.Apart), Type: "value", Scale: opts.Bool(true),
+		GridIndex: 1, NameLocation: "end"})
+	chart.GridList = []opts.Grid{
+		{Left: "52", Right: "16", Top: "30", Bottom: "54%"}, // equal margins align the panels
+		{Left: "52", Right: "16", Top: "58%", Bottom: "46"}}
+}
+
+// forest draws each row at its distance from the top, in pixels.
+func (f *Figure) forest() []layer {
+	var data []opts.CustomData
+	y, second := 0, f.Second()
+	for i, e := range f.Effects {
+		if head := f.head(i); head != "" {
+			data = append(data, opts.CustomData{Name: head + "\n" + e.Expect, Value: []any{"-", y}})
+			y += forestHeading
+		}
+		value := []any{short(e.Effect), y, short(number(e.Low)), short(number(e.High)), short(number(e.Detectable)),
+			short(e.Matters), e.Verdict != NotDecided}
+		data = append(data, opts.CustomData{Name: strings.Join([]string{e.name(second), e.Number(), string(e.Verdict)}, "\n"),
+			Value: append(value, shorts(e.PerSeed)...)})
+		y += forestEffect
+	}
+	return []layer{custom(f.Title, data, "forest", lightColours[0], opts.Encode{X: []int{0, 2, 3}, Y: 1})}
+}
+
+// marks draws a triangle for each point, coloured by its shade on a scale that is symmetrical around 0.
+func (f *Figure) marks() (all []layer) {
+	points, left, right := f.Series[0].Points, math.Inf(1), math.Inf(-1)
+	for _, p := range points {
+		left, right = min(left, p.X), max(right, p.X)
+	}
+	for _, side := range []string{"right", "left"} { // of a mark, the side with more space
+		var data []opts.ScatterData
+		for _, p := range points {
+			if (p.X > (left+right)/2) != (side == "left") {
+				continue
+			}
+			mark := opts.ScatterData{Name: p.Label, Symbol: "triangle", SymbolSize: 12,
+				Value: []any{short(p.X), short(p.Value), short(p.Shade), f.shade(p.Shade), "–"}}
+			if p.Known() {
+				mark.Value.([]any)[4] = Range(f.shade(p.Low), f.shade(p.High))
+				if p.Excludes(0) {
+					mark.SymbolSize = 24
+				}
+			}
+			switch {
+			case p.Shade < 0:
+				mark.SymbolRotate = 180
+			case p.Shade == 0:
+				mark.Symbol = "circle"
+			}
+			data = append(data, mark)
+		}
+		if data != nil {
+			all = append(all, layer{Name: f.Series[0].Name, Type: types.ChartScatter, Data: data,
+				Label:       &opts.Label{Show: opts.Bool(true), Position: side, Formatter: "{b} {@[3]}"},
+				LabelLayout: &opts.LabelLayout{MoveOverlap: "shiftY"}})
+		}
+	}
+	return all
+}
+
+// ScalePrefix is followed by the unit of a difference in the Scale of a figure.
+const ScalePrefix = "difference, "
+
+// shade formats a value of the colour, with its sign.
+func (f *Figure) shade(v float64) string {
+	return (&Effect{Unit: strings.TrimPrefix(f.Scale, ScalePrefix)}).Amount(v)
+}
+
+// largest returns the largest size of a shade, 1 if all are 0.
+func (f *Figure) largest() (most float64) {
+	for _, p := range f.Points {
+		most = max(most, math.Abs(p.Shade))
+	}
+	return cmp.Or(most, 1)
+}
+
+// extent returns the limits of an axis around all points or effects: multiples of a tenth or, of shares in categories,
+// of a fifth from 0 on; a forest plot contains 0 and has margins.
+func (f *Figure) extent() (low, high float64) {
+	low, high = math.Inf(1), math.Inf(-1)
+	include := func(values ...float64) {
+		for _, v := range values {
+			if !math.IsNaN(v) && !math.IsInf(v, 0) {
+				low, high = min(low, v), max(high, v)
+			}
+		}
+	}
+	for _, p := range f.Points {
+		if include(p.Value, p.Low, p.High); f.Diagonal != "" {
+			include(p.X)
+		}
+		include(p.Each...)
+	}
+	for _, e := range f.Effects {
+		include(0, e.Effect, number(e.Low), number(e.High), e.Matters, -e.Matters, number(e.Detectable),
+			-number(e.Detectable))
+		include(e.PerSeed...)
+	}
+	switch margin := (high - low) / 20; {
+	case f.Categories != nil:
+		return 0, min(1, max(0.2, math.Ceil(5*high)/5))
+	case f.Effects == nil:
+		return math.Floor(10*low) / 10, math.Ceil(10*high) / 10
+	case low == high:
+		return -1, 1
+	default:
+		return low - margin, high + margin
+	}
 }
 
 // global returns the common options. The page's script adds options that depend on the background.
@@ -245,27 +272,25 @@ func (f *Figure) global() []charts.GlobalOpts {
 	y := opts.YAxis{Name: f.Y, Type: "value", Scale: opts.Bool(true), NameLocation: "end"}
 	if f.Share {
 		y.Min, y.Scale = 0, nil
-		if f.Categories != nil {
-			y.Max = f.top()
-		}
-		if f.Stacked {
-			y.Max = 1
-		}
 	}
 	x := opts.XAxis{Name: f.X, Type: "value", NameLocation: "middle", NameGap: 26}
 	switch {
 	case f.Categories != nil:
 		x.Name, x.Type = "", "category"
+		_, y.Max = f.extent()
 	case f.Diagonal != "":
-		low, high := f.ends()
-		x.Min, x.Max, y.Min, y.Max = low, high, low, high
+		x.Min, x.Max = f.extent()
+		y.Min, y.Max = x.Min, x.Max
+	case f.Effects != nil:
+		x.Min, x.Max = f.extent()
+		y = opts.YAxis{Type: "value", Min: 0, Max: f.forestHeight(), Inverse: opts.Bool(true)}
 	case f.Lanes != nil:
 		x.Min, x.Max = 0, "dataMax"
-		y = opts.YAxis{Type: "category", Data: f.Lanes, Inverse: opts.Bool(true)}
+		y = opts.YAxis{Type: "category", Data: f.laneNames(), Inverse: opts.Bool(true)}
 	case f.Scale != "":
 		x.Scale = opts.Bool(true)
 	case f.Stacked: // with two numeric axes, both would be stacked
-		x.Type = "category"
+		x.Type, y.Max = "category", 1
 	default:
 		x.Min, x.Max, x.MinInterval = "dataMin", "dataMax", 1
 	}
@@ -282,30 +307,15 @@ func (f *Figure) global() []charts.GlobalOpts {
 	}
 }
 
-// top returns the upper limit of an axis of shares: a multiple of a fifth above all intervals and seeds.
-func (f *Figure) top() float64 {
-	top := 0.2
-	for _, p := range f.Points {
-		for _, v := range append([]float64{p.Value, p.High}, p.Each...) {
-			if !math.IsNaN(v) {
-				top = max(top, math.Ceil(5*v)/5)
-			}
+// laneNames returns the names of the lanes, with the markers of the arms if each has a lane.
+func (f *Figure) laneNames() []string {
+	names := slices.Clone(f.Lanes)
+	for i := range names {
+		if len(f.Series) == len(names) {
+			names[i] = f.Series[i].Look.glyph() + names[i]
 		}
 	}
-	return math.Min(1, top)
-}
-
-// finish encodes the options without unused defaults of go-echarts.
-func finish(chart interface {
-	Validate()
-	JSON() map[string]any
-}) ([]byte, error) {
-	chart.Validate()
-	options := chart.JSON()
-	for _, unused := range []string{"title", "color", "toolbox"} {
-		delete(options, unused)
-	}
-	return json.Marshal(options)
+	return names
 }
 
 func (s *Series) colour() string {
@@ -318,19 +328,21 @@ func (s *Series) colour() string {
 	return lightColours[s.Look.Colour]
 }
 
-func (s *Series) dash() string { return []string{"solid", "dashed", "dotted"}[s.Dash%3] }
-
 // symbols are the chart library's names of the markers.
 var symbols = []string{"circle", "diamond", "rect", "triangle"}
 
-// drawn returns the options of a line. Thick lines have an id, which the page's script uses in the tooltip.
-func drawn(id string, data [][]any, colour string, width, opacity float32, dash string) charts.SeriesOpts {
-	return charts.WithSeriesOpts(func(o *charts.SingleSeries) {
-		o.Id, o.Data = id, data
-		o.ShowSymbol = opts.Bool(id != "" && len(data) <= 12) // few points are drawn as dots
-		o.ItemStyle = &opts.ItemStyle{Color: colour}
-		o.LineStyle = &opts.LineStyle{Color: colour, Width: width, Opacity: opts.Float(opacity), Type: dash}
-	})
+// custom returns a series that a function of the page's script draws.
+func custom(name string, data []opts.CustomData, by types.FuncStr, colour string, encode opts.Encode) layer {
+	return layer{Name: name, Type: types.ChartCustom, Data: data, RenderItem: by,
+		ItemStyle: &opts.ItemStyle{Color: colour}, Encode: &encode}
+}
+
+// line returns a line. Thick lines have an id, which the page's script uses in the tooltip.
+func line(name, id string, data [][]any, colour string, width, opacity float32, dash string) layer {
+	return layer{Name: name, Type: types.ChartLine, Id: id, Data: data,
+		ShowSymbol: opts.Bool(id != "" && len(data) <= 12), // few points are drawn as dots
+		ItemStyle:  &opts.ItemStyle{Color: colour},
+		LineStyle:  &opts.LineStyle{Color: colour, Width: width, Opacity: opts.Float(opacity), Type: dash}}
 }
 
 // pairs returns the points of a curve for the chart library: [x, y, …].
@@ -368,4 +380,19 @@ func short(v float64) any {
 		return "-"
 	}
 	return json.Number(strconv.FormatFloat(v, 'g', 4, 64))
+}
+
+func shorts(values []float64) (all []any) {
+	for _, v := range values {
+		all = append(all, short(v))
+	}
+	return all
+}
+
+// number returns the number, NaN for nil.
+func number(v *float64) float64 {
+	if v == nil {
+		return math.NaN()
+	}
+	return *v
 }

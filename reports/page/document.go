@@ -103,28 +103,3 @@ func (f *Figure) height() int {
 	}
 	return 70 + 26*len(f.Lanes)
 }
-
-// SourceOf returns the source of a value by its id: "main-test.r3c2" is a cell; in the data of a figure "fig-reward.c2"
-// is a column, "fig-categories-test.r3" a row, and the figure's id alone the whole figure.
-func (p *Page) SourceOf(id string) (Source, bool) {
-	stem, row, column, _ := ParseCell(id)
-	n := 0
-	for part := range p.parts {
-		switch {
-		case part.Table != nil && part.Table.ID == stem && 0 < row && row <= len(part.Table.Rows):
-			if cells := part.Table.Rows[row-1].Cells; 0 < column && column <= len(cells) {
-				n = cells[column-1].SourceAt
-			}
-		case part.Drawing != nil:
-			for _, suffix := range []string{fmt.Sprintf(".c%d", column), fmt.Sprintf(".r%d", row), ""} {
-				if d := part.Drawing; n == 0 && (d.ID == stem || d.ID == id || d.ID+suffix == id) {
-					n = d.Sources[suffix]
-				}
-			}
-		}
-	}
-	if n < 1 || n > len(p.Sources) {
-		return Source{}, false
-	}
-	return p.Sources[n-1], true
-}

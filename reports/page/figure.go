@@ -279,7 +279,18 @@ func (f *Figure) CSV() [][]string {
 	case f.Data != nil:
 		return f.Data
 	case f.Effects != nil:
-		return f.forestData()
+		rows := [][]string{{"outcome", "series", "effect", "low", "high", "detectable", "matters", "unit", "verdict",
+			"per seed"}}
+		for _, e := range f.Effects {
+			var seeds []string
+			for _, v := range e.PerSeed {
+				seeds = append(seeds, exact(v))
+			}
+			rows = append(rows, []string{e.Heading(), e.name(""), exact(e.Effect), exact(number(e.Low)),
+				exact(number(e.High)), exact(number(e.Detectable)), exact(e.Matters), e.Unit, string(e.Verdict),
+				strings.Join(seeds, "; ")})
+		}
+		return rows
 	case f.Categories != nil:
 		rows := [][]string{{f.X, "series", "value", "low", "high", "count"}}
 		for s, p := range f.Points {

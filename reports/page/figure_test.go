@@ -36,7 +36,7 @@ func TestOneArmThatFlattensTheOthersHasAPanelOfItsOwn(t *testing.T) {
 func TestAFigureWithADiagonalHasEqualAxes(t *testing.T) {
 	f := &Figure{Diagonal: "equal", Series: []Series{{Points: []Point{{X: 0.5, Value: 0.55,
 		Interval: stats.Interval{Low: 0.4, High: 0.6}}, {X: 0.5, Value: 0.75, Interval: stats.Unknown}}}}}
-	if low, high := f.ends(); low != 0.4 || high != 0.8 {
+	if low, high := f.extent(); low != 0.4 || high != 0.8 {
 		t.Errorf("axes from %v to %v, want 0.4 to 0.8", low, high)
 	}
 }
@@ -48,15 +48,16 @@ func TestAForestPlotNamesTheExpectedSideOfEachOutcome(t *testing.T) {
 		{Outcome: "groups without variance", A: "a", B: "c", Expect: "lower"}}
 	var got []string
 	f := &Figure{Effects: effects}
-	for _, row := range f.forestRows() {
-		got = append(got, row.text)
+	for _, line := range f.forestLines() {
+		row, _, _ := strings.Cut(line, ": ")
+		got = append(got, row)
 	}
 	want := []string{"success, expected higher →", "a", "b", "groups without variance, expected lower ←", "a"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got rows %q, want %q", got, want)
 	}
 	effects[2].B = "d"
-	if got := f.forestRows()[1].text; got != "c − a" {
+	if got := f.forestLines()[1]; !strings.HasPrefix(got, "c − a: ") {
 		t.Errorf("several second arms: got the row %q, want both arms", got)
 	}
 }

@@ -1,10 +1,6 @@
 package page
 
-import (
-	"math"
-	"slices"
-	"strings"
-)
+import "slices"
 
 // Second returns the arm from which all effects of a forest plot subtract another; "" if there are several.
 func (f *Figure) Second() string {
@@ -36,8 +32,9 @@ func (f *Figure) Key() []key {
 	return all
 }
 
-// heading names the outcome of an effect and the expected side: "success on test tasks, expected higher →".
-func (e *Effect) heading() string {
+// Heading names the outcome of an effect and the expected side: "success on test tasks, expected higher →". A figure
+// has the effects of a heading one below the other.
+func (e Effect) Heading() string {
 	text := e.Outcome
 	if e.Set != "" {
 		text += " on " + e.Set
@@ -48,35 +45,20 @@ func (e *Effect) heading() string {
 	return text
 }
 
-// pair names the arms of an effect: "RCTP-FT + RC-GRPO − SFT + GRPO".
-func (e *Effect) pair() string { return e.B + " − " + e.A }
-
-// forestRow is a row of a forest plot: an effect, or a heading above the effects of an outcome.
-type forestRow struct {
-	*Effect        // nil for a heading
-	text    string // the subtracted arm, or both arms if the plot has several second arms
-	expect  string // of the effects below a heading
+// name names an effect: the subtracted arm, or "RCTP-FT + RC-GRPO − SFT + GRPO" if the second arms differ.
+func (e *Effect) name(second string) string {
+	if second == "" {
+		return e.B + " − " + e.A
+	}
+	return e.A
 }
 
-func (f *Figure) forestRows() (rows []forestRow) {
-	of := map[string][]*Effect{} // by outcome and expectation
-	var headings []string
-	for _, e := range f.Effects {
-		IndexOrAppend(&headings, e.heading())
-		of[e.heading()] = append(of[e.heading()], &e)
+// head returns the heading of an effect if the one above has another.
+func (f *Figure) head(i int) string {
+	if i > 0 && f.Effects[i-1].Heading() == f.Effects[i].Heading() {
+		return ""
 	}
-	second := f.Second()
-	for _, heading := range headings {
-		rows = append(rows, forestRow{text: heading, expect: of[heading][0].Expect})
-		for _, e := range of[heading] {
-			row := forestRow{Effect: e, text: e.A}
-			if second == "" {
-				row.text = e.pair()
-			}
-			rows = append(rows, row)
-		}
-	}
-	return rows
+	return f.Effects[i].Heading()
 }
 
 // Heights of the rows of a forest plot in pixels. The page's script makes rows higher on a narrow screen, where the
@@ -88,76 +70,22 @@ const (
 
 // forestHeight returns the height of all rows in pixels.
 func (f *Figure) forestHeight() (height int) {
-	for _, row := range f.forestRows() {
-		height += row.height()
+	for i := range f.Effects {
+		if height += forestEffect; f.head(i) != "" {
+			height += forestHeading
+		}
 	}
 	return height
 }
 
-func (r forestRow) height() int {
-	if r.Effect == nil {
-		return forestHeading
-	}
-	return forestEffect
-}
-
-// extent returns the limits of the axis of a forest plot, which contains 0 and every drawn number.
-func (f *Figure) extent() (low, high float64) {
-	include := func(values ...*float64) {
-		for _, v := range values {
-			if v != nil && !math.IsNaN(*v) && !math.IsInf(*v, 0) {
-				low, high = min(low, *v), max(high, *v)
-			}
-		}
-	}
-	for _, e := range f.Effects {
-		include(&e.Effect, e.Low, e.High)
-		for j := range e.PerSeed {
-			include(&e.PerSeed[j])
-		}
-		below := -e.Matters
-		include(&below, &e.Matters)
-		if e.Detectable != nil {
-			below := -*e.Detectable
-			include(&below, e.Detectable)
-		}
-	}
-	if low == high {
-		return -1, 1
-	}
-	margin := (high - low) / 20
-	return low - margin, high + margin
-}
-
-// forestData returns the effects as rows of text, the first being the head.
-func (f *Figure) forestData() [][]string {
-	text := func(v *float64) string {
-		if v == nil {
-			return ""
-		}
-		return exact(*v)
-	}
-	rows := [][]string{{"outcome", "series", "effect", "low", "high", "detectable", "matters", "unit", "verdict",
-		"per seed"}}
-	for _, e := range f.Effects {
-		var seeds []string
-		for _, v := range e.PerSeed {
-			seeds = append(seeds, exact(v))
-		}
-		rows = append(rows, []string{e.heading(), e.pair(), exact(e.Effect), text(e.Low), text(e.High), text(e.Detectable),
-			text(&e.Matters), e.Unit, string(e.Verdict), strings.Join(seeds, "; ")})
-	}
-	return rows
-}
-
 // forestLines returns the rows of a forest plot as text.
 func (f *Figure) forestLines() (lines []string) {
-	for _, row := range f.forestRows() {
-		if row.Effect == nil {
-			lines = append(lines, row.text)
-		} else {
-			lines = append(lines, row.text+": "+row.Number())
+	second := f.Second()
+	for i, e := range f.Effects {
+		if head := f.head(i); head != "" {
+			lines = append(lines, head)
 		}
+		lines = append(lines, e.name(second)+": "+e.Number())
 	}
 	return lines
 }

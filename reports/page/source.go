@@ -2,6 +2,7 @@ package page
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"encoding/base64"
 	"fmt"
@@ -10,89 +11,103 @@ import (
 	"strings"
 )
 
-// Grid holds the values of a table or a figure as text.
-type Grid struct {
-	ID   string
-	Head []string
-	Rows []GridRow
+// Value is a value of a table, or of the data of a figure, with its place.
+type Value struct {
+	In          string // id of the table or figure
+	Row, Column int    // from 1; row 0 is the head
+	Name        string // of its row and its column, which another version of the page may have elsewhere
+	Text        string
+	Figure      bool
+	Source      Source // By is "" without one
 }
 
-// GridRow is a row of a Grid. Name consists of the cells that identify the row.
-type GridRow struct {
-	Name  string
-	Cells []string
-}
+// ID returns the id of the value on the page: "main-test.r3c2".
+func (v *Value) ID() string { return CellID(v.In, v.Row, v.Column) }
 
-// grid returns the values of the table. The leading columns of text identify a row, after its group if it has no arm.
-func (t *Table) grid() Grid {
-	g := Grid{ID: t.ID}
-	for _, c := range t.Columns {
-		g.Head = append(g.Head, c.Name)
-	}
-	for _, row := range t.Rows {
-		var out GridRow
-		var names []string
-		if row.Group != "" && row.Arm == NoArm {
-			names = append(names, row.Group)
-		}
-		heads := len(names)
-		for c, cell := range row.Cells {
-			out.Cells = append(out.Cells, cell.Line())
-			if c < len(t.Columns) && t.Columns[c].Left && len(names) == c+heads {
-				names = append(names, cell.Text)
+// Values iterates over all values of the page. The leading columns of text name a row of a table, after its group if it
+// has no arm; the first column, and the following series, task and seed, name a row of a figure.
+func (p *Page) Values(yield func(Value) bool) {
+	for part := range p.parts {
+		in, rows, name, source := part.values(p)
+		for r, cells := range rows {
+			v := Value{In: in, Row: r, Figure: part.Table == nil}
+			for c, text := range cells {
+				v.Column, v.Text = c+1, text
+				if r > 0 && c < len(rows[0]) {
+					v.Name, v.Source = name(r)+" | "+rows[0][c], source(r, c)
+				}
+				if !yield(v) {
+					return
+				}
 			}
 		}
-		out.Name = strings.Join(names, " | ")
-		g.Rows = append(g.Rows, out)
 	}
-	return g
 }
 
-// figureGrid returns the data of a figure, the first row being the head. The first column and the following series,
-// task and seed identify a row.
-func figureGrid(id string, data [][]string) Grid {
-	g := Grid{ID: id}
-	if len(data) == 0 {
-		return g
+// values returns the values of a table or figure with their heads, the names of the rows and the sources of values;
+// none of transcripts.
+func (part *Part) values(p *Page) (in string, rows [][]string, name func(row int) string,
+	source func(row, column int) Source) {
+	at := func(n int) Source {
+		if n < 1 || n > len(p.Sources) {
+			return Source{}
+		}
+		return p.Sources[n-1]
 	}
-	g.Head = data[0]
-	names := 1
-	for names < len(g.Head) && slices.Contains([]string{"series", "task", "seed"}, g.Head[names]) {
+	if t := part.Table; t != nil {
+		rows = [][]string{nil}
+		for _, c := range t.Columns {
+			rows[0] = append(rows[0], c.Name)
+		}
+		rows = append(rows, t.rows(func(_, _ int, c Cell) string { return c.Line() })...)
+		return t.ID, rows, t.rowName, func(row, column int) Source {
+			if cells := t.Rows[row-1].Cells; column < len(cells) {
+				return at(cells[column].SourceAt)
+			}
+			return Source{}
+		}
+	}
+	d := part.Drawing
+	switch {
+	case d == nil && part.Figure == nil:
+		return "", nil, nil, nil
+	case d == nil:
+		d = &Drawing{ID: part.Figure.ID, Data: Inert(part.Figure.CSV())}
+	}
+	names, more := 1, []string{"series", "task", "seed"}
+	for len(d.Data) > 0 && names < len(d.Data[0]) && slices.Contains(more, d.Data[0][names]) {
 		names++
 	}
-	for _, row := range data[1:] {
-		g.Rows = append(g.Rows, GridRow{strings.Join(row[:min(names, len(row))], " | "), row})
-	}
-	return g
+	return d.ID, d.Data, func(row int) string { return strings.Join(d.Data[row][:min(names, len(d.Data[row]))], " | ") },
+		func(row, column int) Source {
+			return at(cmp.Or(d.Sources[fmt.Sprintf(".c%d", column+1)], d.Sources[fmt.Sprintf(".r%d", row)], d.Sources[""]))
+		}
 }
 
-// Values iterates over the id and the text of every value, including the heads of a table (row 0).
-func (g *Grid) Values(yield func(id, text string) bool) {
-	for r, row := range slices.Concat([]GridRow{{Cells: g.Head}}, g.Rows) {
-		for c, text := range row.Cells {
-			if !yield(CellID(g.ID, r, c+1), text) {
-				return
-			}
-		}
+// rowName returns the name of a row, which counts from 1.
+func (t *Table) rowName(row int) string {
+	var names []string
+	one := t.Rows[row-1]
+	if one.Group != "" && one.Arm == NoArm {
+		names = append(names, one.Group)
 	}
+	for c, cell := range one.Cells {
+		if c >= len(t.Columns) || !t.Columns[c].Left {
+			break
+		}
+		names = append(names, cell.Text)
+	}
+	return strings.Join(names, " | ")
 }
 
-// Name returns the name of a value, which consists of those of its row and its column.
-func (g *Grid) Name(row, column int) string { return g.Rows[row].Name + " | " + g.Head[column] }
-
-// Grids returns the values of all tables, and those of all figures.
-func (p *Page) Grids() (tables, figures []Grid) {
-	for part := range p.parts {
-		switch {
-		case part.Table != nil:
-			tables = append(tables, part.Table.grid())
-		case part.Drawing != nil:
-			figures = append(figures, figureGrid(part.Drawing.ID, part.Drawing.Data))
-		case part.Figure != nil:
-			figures = append(figures, figureGrid(part.Figure.ID, Inert(part.Figure.CSV())))
+// Value returns the value with an id.
+func (p *Page) Value(id string) (Value, bool) {
+	for v := range p.Values {
+		if v.ID() == id {
+			return v, true
 		}
 	}
-	return tables, figures
+	return Value{}, false
 }
 
 // CellID returns the id of a cell. Row and column count from 1, row 0 is the head.

@@ -227,7 +227,7 @@ func (t *Table) rows(write func(row, column int, c Cell) string) [][]string {
 	rows := make([][]string, len(t.Rows))
 	for i, r := range t.Rows {
 		rows[i] = make([]string, len(t.Columns))
-		for j, c := range r.Cells {
+		for j, c := range r.Cells[:min(len(r.Cells), len(t.Columns))] {
 			rows[i][j] = write(i, j, c)
 		}
 	}

@@ -1,0 +1,243 @@
+package reports
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"rcgrpo/bfcl"
+	"rcgrpo/reports/page"
+	"rcgrpo/reports/stats"
+	"rcgrpo/stages/rl"
+)
+
+// selection selects rows of evaluations: the greedy or the sampled episodes of some runs on a set of tasks under a
+// reward token, of one category or of all ("").
+type selection struct {
+	runs                 []SeedRun
+	set, token, category string
+	greedy               bool
+}
+
+// scored selects the episodes of the arm on a set, greedy or sampled, under its condition.
+func (a *Arm) scored(set string, greedy bool) selection {
+	return selection{runs: a.Runs, set: set, token: a.condition(), greedy: greedy}
+}
+
+// of selects the rows of a category.
+func (s selection) of(category string) selection {
+	s.category = category
+	return s
+}
+
+func (s *selection) has(row rl.Score) bool {
+	return row.Greedy == s.greedy && row.Set == s.set && row.Token == s.token &&
+		(s.category == "" || row.Category == s.category)
+}
+
+// source returns the source of a value from the selected rows: the evaluations that have some.
+func (s selection) source(by string) page.Source {
+	source := page.Source{By: by, Rows: "set " + cmp.Or(s.set, "test")}
+	for _, run := range s.runs {
+		rows := run.Scores
+		for _, from := range run.ScoresFrom {
+			if slices.ContainsFunc(rows[:from.N], s.has) {
+				source.From = append(source.From, from.Address)
+			}
+			rows = rows[from.N:]
+		}
+	}
+	if s.token != rl.TokenNone {
+		source.Rows += ", token " + s.token
+	}
+	if s.category != "" {
+		source.Rows += ", category " + s.category
+	}
+	source.Rows += map[bool]string{true: ", greedy", false: ", sampled"}[s.greedy]
+	return source
+}
+
+// measure is a number of selected rows, with its method in words.
+type measure struct {
+	by string
+	of func([]policy) page.Cell
+}
+
+// cell returns the number of the selected rows, with its source.
+func (s selection) cell(m measure) page.Cell { return m.of(s.policies()).From(s.source(m.by)) }
+
+// Measures of scores. The mean over policies is a dash below three of them.
+var (
+	byReward = measure{"share of reward 1, Wilson interval clustered by family",
+		func(all []policy) page.Cell { return pooled(all, passed).share() }}
+	byVerdict = measure{"share of passed official verdicts, Wilson interval clustered by family",
+		unlessMerged(func(all []policy) page.Cell { return pooled(all, official).share() })}
+	byMalformed = measure{"share of malformed replies, Wilson interval clustered by family",
+		func(all []policy) page.Cell { return pooled(all, malformed).share() }}
+	byMean = measure{"mean over policies of the share of reward 1, t-interval",
+		func(all []policy) page.Cell { return seedMean(rates(all, passed)) }}
+	byVerdictMean = measure{"mean over policies of the share of passed official verdicts, t-interval",
+		unlessMerged(func(all []policy) page.Cell { return seedMean(rates(all, official)) })}
+	overSeeds = measure{byMean.by, overSeedsCell}
+)
+
+// unlessMerged returns a measure of official verdicts, a dash if the tasks have merged requests: the official checker
+// compares turns, and these episodes have one.
+func unlessMerged(of func([]policy) page.Cell) func([]policy) page.Cell {
+	return func(all []policy) page.Cell {
+		for _, p := range all {
+			for _, one := range p.outcomes {
+				if one.merged {
+					return page.Text("–").With("merged prompt")
+				}
+			}
+		}
+		return of(all)
+	}
+}
+
+// outcomes are the results of one policy by task.
+type outcomes map[string]tally
+
+// tally counts the episodes of a task.
+type tally struct {
+	family, category           string
+	episodes, passed, official int
+	replies, malformed         int
+	merged                     bool // all requests of the task are one prompt
+}
+
+// rate returns the share of the task's episodes with reward 1.
+func (t tally) rate() float64 { return float64(t.passed) / float64(t.episodes) }
+
+// outcomes counts the selected episodes of a run.
+func (s selection) outcomes(r *SeedRun) outcomes {
+	found := outcomes{}
+	for _, row := range r.Scores {
+		if s.has(row) {
+			one := tally{row.Family, row.Category, 1, 0, 0, row.Replies, row.Malformed, row.Prompt == bfcl.PromptMerged}
+			if row.Reward == 1 {
+				one.passed = 1
+			}
+			if row.Official {
+				one.official = 1
+			}
+			found.add(row.Task, one, s.greedy)
+		}
+	}
+	return found
+}
+
+// add counts more episodes of a task. Greedy decoding repeats the same episode, so only the first one counts.
+func (o outcomes) add(task string, more tally, greedy bool) {
+	known, ok := o[task]
+	if ok && greedy {
+		return
+	}
+	more.episodes += known.episodes
+	more.passed += known.passed
+	more.official += known.official
+	more.replies += known.replies
+	more.malformed += known.malformed
+	o[task] = more
+}
+
+// policy is one policy of an arm with the outcomes of all runs that evaluated it.
+type policy struct {
+	identity string
+	runs     []SeedRun
+	outcomes
+}
+
+// name returns "seed 3", "seeds 1, 2, 3" if several seeds evaluated the policy, or "" without seeds.
+func (p *policy) name() string {
+	seeds := p.seeds()
+	if len(seeds) < 2 {
+		return strings.Join(seeds, "")
+	}
+	return "seeds " + strings.ReplaceAll(strings.Join(seeds, ", "), "seed ", "")
+}
+
+// seeds returns the names of the policy's runs, without those that have none.
+func (p *policy) seeds() (names []string) {
+	for _, r := range p.runs {
+		if name := r.Name(); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func (p *policy) same(other policy) bool { return p.identity == other.identity }
+
+// policies returns the policies with selected episodes.
+func (s selection) policies() (all []policy) {
+	for _, run := range s.runs {
+		found := s.outcomes(&run)
+		if len(found) == 0 {
+			continue
+		}
+		one := policy{identity: run.identity(), outcomes: outcomes{}}
+		p := findOrAdd(&all, one, one.same)
+		p.runs = append(p.runs, run)
+		for task, one := range found {
+			p.add(task, one, s.greedy)
+		}
+	}
+	return all
+}
+
+// each returns the selection of each policy.
+func (s selection) each() (all []selection) {
+	for _, p := range s.policies() {
+		s.runs = p.runs
+		all = append(all, s)
+	}
+	return all
+}
+
+// What a share counts of the episodes of a task, and of how many.
+func passed(t tally) (n, of int)    { return t.passed, t.episodes }
+func official(t tally) (n, of int)  { return t.official, t.episodes }
+func malformed(t tally) (n, of int) { return t.malformed, t.replies }
+
+// sample counts episodes and successes by family.
+type sample map[string]stats.Family
+
+// pooled counts the outcomes of some policies together.
+func pooled(all []policy, count func(tally) (n, of int)) sample {
+	families := sample{}
+	for _, p := range all {
+		for _, one := range p.outcomes {
+			if n, of := count(one); of > 0 {
+				f := families[one.family]
+				families[one.family] = stats.Family{Sum: f.Sum + float64(n), N: f.N + float64(of)}
+			}
+		}
+	}
+	return families
+}
+
+func (s sample) families() []stats.Family {
+	var all []stats.Family
+	for _, name := range sortedKeys(s) {
+		all = append(all, s[name])
+	}
+	return all
+}
+
+func (s sample) total() stats.Family { return stats.Pooled(s.families()) }
+
+// share returns the cell of the sample: per cent, count and clustered interval; a dash without episodes.
+func (s sample) share() page.Cell {
+	all := s.total()
+	return page.ShareCell(int(all.Sum), int(all.N), stats.ClusteredWilson(s.families(), stats.Level))
+}
+
+// rates returns the share of each policy.
+func rates(all []policy, count func(tally) (n, of int)) (shares []float64) {
+	for i := range all {
+		shares = append(shares, pooled(all[i:i+1], count).total().Mean())
+	}
+	return shares
+}
