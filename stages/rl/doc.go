@@ -1,10 +1,10 @@
 // Package rl is the vocabulary of learning from episodes, without tensors and without the engine.
 //
-//	Trajectory, Message     the record of an episode; Score, Pass and Metric are rows derived from it
+//	Trajectory, Message     what is stored of an episode, with its mask; Score, Pass and Metric are rows derived from it
 //	Reward                  the reward of an episode; missing if its environment failed
 //	Policy, Env             a Policy replies in a conversation; an Env is an episode that executes the calls
 //	Environment             starts the episodes: of the benchmark, or of a program
-//	Collector               samples many episodes of a Policy; here the mask of a trajectory is made
+//	Collector               samples many episodes of a Policy
 //	Local                   the policy of a model in this process, from a Batcher and a Codec
 //	Batcher, Sampler        a Sampler draws the next tokens; a Batcher shares it among many goroutines
 //	Codec                   converts messages to tokens and back
