@@ -72,6 +72,7 @@ type instances struct {
 	touched   []bool
 	entangled bool
 
+	calls     int  // of tools so far
 	work      int  // bytes that calls have read and written so far
 	exhausted bool // a call took more than it may
 }
@@ -85,6 +86,8 @@ const (
 	maxState = 4 << 20      // of an instance
 	maxWork  = 128 << 20    // of all calls of an episode
 	callWork = 1 << 10      // of a call, besides its bytes
+
+	weighEvery = 4 // calls: none more than doubles a state, so it stays below 64 MiB, and replay is fast
 )
 
 // weigh adds the bytes of values to the work of the episode.
@@ -93,7 +96,7 @@ func (in *instances) weigh(what string, limit int, values ...py.Value) error {
 	in.work += w
 	switch {
 	case w > limit:
-		return py.Raise("MemoryError", "%s take more than %d bytes", what, limit)
+		return py.Raise("MemoryError", "%s: more than %d bytes", what, limit)
 	case in.work > maxWork:
 		return py.Raise("MemoryError", "the calls of the episode take more than %d bytes", maxWork)
 	}
@@ -110,13 +113,13 @@ func (in *instances) call(t tool, i int, args []py.Value) (v py.Value, err error
 	if e := in.weigh("the texts of a result", maxValue, v); e != nil {
 		err = e
 	}
-	attrs := in.list[i].State()
-	state := make([]py.Value, len(attrs))
-	for i, a := range attrs {
-		state[i] = a.Value
+	if in.calls++; in.calls%weighEvery > 0 {
+		return v, err
 	}
-	if e := in.weigh("the values of "+t.class.Name, maxState, state...); e != nil {
-		err = e
+	for _, a := range in.list[i].State() {
+		if e := in.weigh(a.Name, maxState, a.Value); e != nil {
+			err = e
+		}
 	}
 	return v, err
 }
@@ -141,7 +144,7 @@ func (in *instances) clone(m *py.Memo) *instances {
 		c.list[i] = instance.Clone(m)
 	}
 	copy(c.touched, in.touched)
-	c.entangled, c.work, c.exhausted = in.entangled, in.work, in.exhausted
+	c.entangled, c.calls, c.work, c.exhausted = in.entangled, in.calls, in.work, in.exhausted
 	return c
 }
 

@@ -70,6 +70,9 @@ func (r *run) open(p *plan.Plan) (err error) {
 			return err
 		}
 	}
+	if _, err := p.Store.RemoveStale(); err != nil {
+		return err
+	}
 	release, err := p.Store.Use() // until the run folder has the pins
 	if err != nil {
 		return err
@@ -81,9 +84,6 @@ func (r *run) open(p *plan.Plan) (err error) {
 	r.contents = sync.OnceValue(r.findContents)
 	r.link()
 	if err := r.measure(); err != nil {
-		return err
-	}
-	if _, err := r.Store.RemoveStale(); err != nil {
 		return err
 	}
 	folder, lock, err := createRunFolder(r.Plan)

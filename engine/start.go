@@ -447,6 +447,13 @@ func (r *run) attempts(w *Work) error {
 			}
 		}
 		err := r.attempt(w)
+		if err != nil && w.Key != "" { // a stage that was killed during its commit has succeeded
+			if m, completeErr := r.Store.Complete(w.Key); completeErr != nil {
+				err = completeErr
+			} else if m != nil {
+				w.result, err = m, nil
+			}
+		}
 		if err == nil || r.ctx.Err() != nil {
 			return err
 		}

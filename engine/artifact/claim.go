@@ -16,9 +16,10 @@ import (
 )
 
 // A store that several hosts write has claims instead of locks, because flock may hold on one host only. The claim of a
-// key is a file of claims/. Its holders, the engine and the process of the stage, touch it (package alive). A claim that
-// has not changed for some time counts as released, and its successor is the file KEY.ID, where ID is in the claim: link
-// creates it only once. So there is one holder at a time, and one that was stopped for so long finds its successor.
+// key is a file of claims/. Its holders, the engine and the process of the stage, touch it (package alive). A claim
+// that has not changed for some time counts as released, and its successor is the file KEY.ID, where ID is in the
+// claim: link creates it only once. So there is one holder at a time, and one that was stopped for so long finds its
+// successor.
 
 // claimAt is the offset of a claim's identity: its id, the boot of the host, and its path, each in a line.
 const claimAt = 6144
@@ -150,16 +151,7 @@ func newClaim(path string) (*Lock, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return &Lock{file: f, path: path, id: id, stop: Beat(f)}, nil
-}
-
-// Beat touches the file of a claim until stop is called. A process that inherits a claim calls it; other files stay as
-// they are.
-func Beat(f *os.File) (stop func()) {
-	if _, _, _, err := identity(f); err != nil {
-		return func() {}
-	}
-	return alive.Beat(f)
+	return &Lock{file: f, path: path, id: id, stop: alive.Beat(f)}, nil
 }
 
 // CheckClaim returns an error if a claim, of which this process has the file, has a successor. A stage calls it before

@@ -158,12 +158,20 @@ func (l *Lock) Unlock() error {
 	return errors.Join(err, unix.Flock(int(l.file.Fd()), unix.LOCK_UN), l.file.Close())
 }
 
-// TryLock acquires the lock of a key. It returns nil if another process or goroutine holds it.
+// TryLock acquires the lock of a key and completes a commit that an earlier holder has begun. It returns nil if another
+// process or goroutine holds the lock.
 func (s *Store) TryLock(key string) (*Lock, error) {
 	if err := validKey(key); err != nil {
 		return nil, err
 	}
-	return s.lock(s.path(s.lockFolder(), key), unix.LOCK_EX|unix.LOCK_NB)
+	l, err := s.lock(s.path(s.lockFolder(), key), unix.LOCK_EX|unix.LOCK_NB)
+	if l == nil || err != nil {
+		return nil, err
+	}
+	if _, err := s.Complete(key); err != nil {
+		return nil, errors.Join(err, l.Unlock())
+	}
+	return l, nil
 }
 
 // LockFile acquires the lock of a file outside any store. A held lock is an error.
@@ -231,18 +239,18 @@ func lockFile(path string, how int) (*Lock, error) {
 	}
 }
 
-// RemoveStale removes the leftovers of killed runs: free lock files, unfinished output, and scratch folders of keys
-// that have a result. It leaves the lock file of a program that has succeeded without its engine, since a run may still
-// use the output. busy lists the keys whose locks are held.
+// RemoveStale completes the commits of killed runs and removes their leftovers: free lock files, unfinished output, and
+// scratch folders of keys that have a result. It leaves the lock file of a program that has succeeded without its
+// engine, since a run may still use the output. busy lists the keys whose locks are held.
 func (s *Store) RemoveStale() (busy []string, err error) {
 	for _, folder := range []string{s.lockFolder(), "staging", "work", "jobs"} {
 		err := s.each(folder, func(key, _ string) error {
 			if validKey(key) != nil { // the lock of gc, in a shared store
 				return nil
 			}
-			committed := disk.Exists(s.manifestPath(key))
+			committed := func() bool { return disk.Exists(s.manifestPath(key)) }
 			_, open := s.openJob(key)
-			if folder == "work" && !committed || open { // to resume from, or in use by a job
+			if folder == "work" && !committed() || open { // to resume from, or in use by a job
 				return nil
 			}
 			lock, err := s.TryLock(key)
@@ -254,11 +262,11 @@ func (s *Store) RemoveStale() (busy []string, err error) {
 				return nil
 			}
 			errs := []error{s.Discard(key), os.RemoveAll(s.Jobs(key))}
-			if committed {
+			if committed() {
 				errs = append(errs, s.RemoveWork(key))
 			}
 			end := lock.Unlock
-			if lock.orphan && !committed {
+			if lock.orphan && !committed() {
 				end = lock.file.Close
 			}
 			return errors.Join(append(errs, end())...)

@@ -15,49 +15,27 @@ import (
 	"math"
 	"os"
 	"strconv"
-	"sync"
 
 	"rcgrpo/engine/internal/disk"
 )
 
 // Journal is a file that is open for appending. Several goroutines may use it, and several processes the same file.
-type Journal struct {
-	mu   sync.Mutex
-	file *os.File
-	torn bool // the last line may have no end
-}
+type Journal struct{ file *os.File }
 
 // Open opens the journal at a path and creates it if it does not exist.
 func Open(path string) (*Journal, error) {
-	f, err := disk.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	info, err := f.Stat()
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	last := []byte("\n")
-	if info.Size() > 0 {
-		_, err = f.ReadAt(last, info.Size()-1)
-	}
-	return &Journal{file: f, torn: err != nil || last[0] != '\n'}, nil
+	f, err := disk.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	return &Journal{f}, err
 }
 
-// Append adds a record, which survives a kill of this process. It is not flushed to the disk.
+// Append adds a record, which survives a kill of this process. It is not flushed to the disk. The end of the line comes
+// before the record, because the one before may be torn.
 func (j *Journal) Append(record any) error {
 	text, err := json.Marshal(record)
 	if err != nil {
 		return fmt.Errorf("%s: %w", j.file.Name(), err)
 	}
-	line := fmt.Appendf(make([]byte, 0, len(text)+11), "\n%08x %s\n", checksum(text), text)
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if !j.torn {
-		line = line[1:]
-	}
-	_, err = disk.Write(j.file, line)
-	j.torn = err != nil
+	_, err = disk.Write(j.file, fmt.Appendf(make([]byte, 0, len(text)+10), "\n%08x %s", checksum(text), text))
 	return err
 }
 

@@ -461,17 +461,11 @@ func (x *Experiment) Publishes(n *Node) []Published {
 // files in it.
 func (l *loader) checkPublished() {
 	sources := map[string]bool{} // and the folders that contain them
-	source := func(path string) {
+	for _, path := range slices.Concat(l.parsed, slices.Collect(maps.Keys(l.x.Digests))) {
+		path, _, _ = strings.Cut(path, "\x00") // see digestName
 		for ; !sources[path]; path = filepath.Dir(path) {
 			sources[path] = true
 		}
-	}
-	for _, path := range l.parsed {
-		source(path)
-	}
-	for name := range l.x.Digests {
-		path, _, _ := strings.Cut(name, "\x00") // see digestName
-		source(path)
 	}
 	taken := map[string]*Node{}
 	for _, n := range l.x.Nodes {

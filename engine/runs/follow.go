@@ -44,9 +44,11 @@ func (r *EventReader) Read(path string, observe func(Event)) {
 // the failure that the process reported, or the error of reading the journal.
 func Follow(path string, observe func(Event)) (end func() error) {
 	var r EventReader
-	stop := proc.Every(followEvery, func() { r.Read(path, observe) })
+	read := func() { r.Read(path, observe) }
+	stop := proc.Every(followEvery, read)
 	return func() error {
 		stop()
+		read()
 		if r.Failure != nil {
 			return r.Failure
 		}

@@ -37,7 +37,7 @@ type File struct {
 
 func (f *File) PyType() string { return "File" }
 
-func (f *File) PyParts() []py.Value { return []py.Value{f.Name, f.Content} }
+func (f *File) PyParts() (name, content py.Value) { return f.Name, f.Content }
 
 func (f *File) PyEqual(other py.Value) bool {
 	o, ok := other.(*File)
@@ -68,7 +68,7 @@ func newDirectory(name py.Value, parent *Directory) *Directory {
 func (d *Directory) PyType() string { return "Directory" }
 
 // PyParts returns the parts below the directory, without its parent.
-func (d *Directory) PyParts() []py.Value { return []py.Value{d.Name, d.Contents} }
+func (d *Directory) PyParts() (name, contents py.Value) { return d.Name, d.Contents }
 
 // PyEqual compares name and contents, not the parent. Directories that contain themselves are equal
 // only if they are identical; Python recurses until the call fails.

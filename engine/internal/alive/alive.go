@@ -1,10 +1,10 @@
-// Package alive tells whether a process lives, by a file that the process holds: the lock of a key or of a run, a claim,
-// a reservation of the ledger.
+// Package alive tells whether a process lives, by a file that the process holds: the lock of a key or of a run, a
+// claim, a reservation of the ledger.
 //
-// On one host the lock of the file (flock) decides. The kernel releases it with the last process that has the file open,
-// so it survives no kill. Other hosts may not see locks; for them the holder touches the file every beatEvery, and a
-// file without a change for lostAfter has no holder. Readers compare no clocks: each measures the silence by its own
-// (Ended), or the file server's clock decides (Recent).
+// On one host the lock of the file (flock) decides. The kernel releases it with the last process that has the file
+// open, so it survives no kill. Other hosts may not see locks; for them the holder touches the file every beatEvery,
+// and a file without a change for lostAfter has no holder. Readers compare no clocks: each measures the silence by its
+// own (Ended), or the file server's clock decides (Recent).
 package alive
 
 import (
@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"rcgrpo/engine/internal/disk"
+	"rcgrpo/engine/proc"
 )
 
 // beatEvery and lostAfter are the same on all hosts.
@@ -95,8 +96,8 @@ func silent(id string, changed time.Time) bool {
 	return false
 }
 
-// Recent reports whether the holder of a file, which may be on another host, has touched it within half of lostAfter, by
-// the clock of the file system. It is for a process that looks once.
+// Recent reports whether the holder of a file, which may be on another host, has touched it within half of lostAfter,
+// by the clock of the file system. It is for a process that looks once.
 func Recent(path string) bool {
 	held, err := os.Stat(path)
 	if err != nil {
@@ -113,26 +114,11 @@ func Recent(path string) bool {
 	return now.Sub(held.ModTime()) < lostAfter/2
 }
 
-// Beat touches a file until stop is called. An error shows in the end of the stage.
+// Beat touches a file until stop is called, which waits for it. An error shows in the end of the stage.
 func Beat(f *os.File) (stop func()) {
-	ended, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		every := time.NewTicker(beatEvery)
-		defer every.Stop()
-		for {
-			select {
-			case <-ended:
-				return
-			case <-every.C:
-				now := unix.Timespec{Nsec: unix.UTIME_NOW} // of the file server
-				unix.UtimesNanoAt(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), []unix.Timespec{now, now}, 0)
-			}
-		}
-	}()
-	return sync.OnceFunc(func() {
-		close(ended)
-		<-done // before the file is closed and its number used again
+	return proc.Every(beatEvery, func() {
+		now := unix.Timespec{Nsec: unix.UTIME_NOW} // of the file server
+		unix.UtimesNanoAt(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), []unix.Timespec{now, now}, 0)
 	})
 }
 

@@ -97,8 +97,8 @@ func Sum(rows []Row, p Price) Cost {
 	return c
 }
 
-// record contains the rows of a stage, in memory and in the journal to which a running stage appends them. A row replaces
-// an earlier one of the same attempt.
+// record contains the rows of a stage, in memory and in the journal to which a running stage appends them. A row
+// replaces an earlier one of the same attempt.
 type record struct {
 	mu    sync.Mutex
 	rows  map[Call][]Row   // by attempt
