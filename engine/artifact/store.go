@@ -371,7 +371,7 @@ func validKey(key string) error {
 }
 
 func readJSON(path string, v any) error {
-	b, err := os.ReadFile(path)
+	b, err := disk.ReadPlain(path)
 	if err != nil {
 		return err
 	}
