@@ -310,7 +310,8 @@ func TestAHostileServerIsAnError(t *testing.T) {
 			w.WriteHeader(http.StatusTemporaryRedirect)
 		}, ""},
 		"a negative size": {func(w http.ResponseWriter) {
-			io.WriteString(w, "<ListBucketResult><Contents><Key>results/../../x.json</Key><Size>-1</Size></Contents></ListBucketResult>")
+			io.WriteString(w, "<ListBucketResult><Contents><Key>results/../../x.json</Key>"+
+				"<Size>-1</Size></Contents></ListBucketResult>")
 		}, "none"},
 		"nothing":  {func(http.ResponseWriter) {}, ""},
 		"no XML":   {func(w http.ResponseWriter) { io.WriteString(w, "\x1b[2J{}") }, ""},
