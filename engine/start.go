@@ -257,6 +257,9 @@ func (w *Work) Execute(ctx context.Context, observe func(runs.Event)) (err error
 		job.out = portFolder(filepath.Join(w.rank.meet, "ports", strconv.Itoa(w.rank.number)))
 		return runStage(ctx, runner, job)
 	}
+	if err := w.checkFiles(); err != nil {
+		return err
+	}
 	started := time.Now()
 	if w.Key == "" {
 		shown := w.Folder.Shown(w.Node.Address)
@@ -285,11 +288,21 @@ func (w *Work) Execute(ctx context.Context, observe func(runs.Event)) (err error
 			return err
 		}
 	}
-	if err := w.checkHeld(); err != nil {
+	if err := errors.Join(w.checkHeld(), w.checkFiles()); err != nil {
 		return err
 	}
 	w.result, err = staging.Commit(w.manifest(job, started), w.Node.Outputs)
 	return err
+}
+
+// checkFiles returns an error if a file or folder of the settings no longer has the content of the key.
+func (w *Work) checkFiles() error {
+	for _, f := range w.Node.Files {
+		if err := f.Changed(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // AttemptVariable names the record of the job that executes a stage (package slurm). A record with the next number

@@ -287,7 +287,7 @@ func TestFirstScreenHoldsTheAnswer(t *testing.T) {
 		}
 	}
 	chromium, address := browser.Open(t), pageFile(t, withSources(t, study))
-	for _, v := range []browser.View{browser.Light(1280, 800), browser.Light(390, 844)} {
+	for _, v := range []browser.View{browser.Light(1280, 800), browser.Light(390, 844), browser.Light(360, 920)} {
 		p := chromium.Open(t, address, v, "")
 		var shown struct {
 			Bottoms map[string]float64

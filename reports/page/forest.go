@@ -22,12 +22,12 @@ func (f *Figure) Key() []key {
 			all = append(all, k)
 		}
 	}
-	has(func(e Effect) bool { return e.Verdict != NotDecided }, key{"dot", "difference, decided"})
-	has(func(e Effect) bool { return e.Verdict == NotDecided }, key{"dot open", "difference, not decided"})
+	has(func(e Effect) bool { return e.Verdict != NotDecided }, key{"dot", "decided"})
+	has(func(e Effect) bool { return e.Verdict == NotDecided }, key{"dot open", "not decided"})
 	all = append(all, key{"line", "95 % interval"})
 	has(func(e Effect) bool { return len(e.PerSeed) > 0 }, key{"seed", "each seed"})
-	has(func(e Effect) bool { return e.Matters > 0 }, key{"margin", "smallest difference that matters"})
-	has(func(e Effect) bool { return e.Detectable != nil }, key{"band", "this run cannot detect"})
+	has(func(e Effect) bool { return e.Matters > 0 }, key{"margin", "smallest that matters"})
+	has(func(e Effect) bool { return e.Detectable != nil }, key{"band", "too small to detect here"})
 	has(func(e Effect) bool { return e.Expect != "" }, key{"way", "expected side of 0"})
 	return all
 }
