@@ -119,9 +119,9 @@ done
 cat >"$box/start" <<START
 export SLURM_CONF=$box/slurm.conf
 munged --force --key-file=$box/key --socket=$box/munge --pid-file=$box/munge.pid --log-file=$box/munge.log \
-	--seed-file=$box/seed
+	--seed-file=$box/seed || exit
 [ ! -e $box/database ] || . $box/database
-slurmctld -c
+slurmctld -c || exit
 for i in \$(seq $nodes); do slurmd -N n\$i; done
 while sleep 60; do :; done # the shell is process 1, which must wait for orphans
 START
@@ -134,10 +134,18 @@ echo $! >"$box/pid"
 		[ ! -e "$box/cgroup.conf" ] || without_groups; rm -rf "$box") </dev/null >/dev/null 2>&1 &
 }
 export SLURM_CONF="$box/slurm.conf"
-for i in $(seq 300); do
+# A loaded machine may take minutes. If a daemon cannot start, the shell that starts them ends.
+end=$(($(date +%s) + 300))
+while kill -0 "$(cat "$box/pid")" 2>/dev/null && [ "$(date +%s)" -lt $end ]; do
 	[ "$(sinfo -h -o '%t %D' -p main 2>/dev/null)" != "idle $nodes" ] || exit 0
 	sleep 0.1
 done
-echo "the cluster has not started; its logs are in $box" >&2
-cat "$box/start.log" >&2
+why="a daemon could not start"
+! kill -0 "$(cat "$box/pid")" 2>/dev/null || why="its nodes are not idle after 5 minutes"
+{
+	echo "the cluster has not started, since $why; its logs are in $box"
+	cat "$box/start.log"
+	sinfo
+	tail -n 20 "$box/ctld.log"
+} >&2 2>&1
 exit 1

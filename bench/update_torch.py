@@ -3,9 +3,10 @@ and weights.
 
 usage: update_torch.py DIR      exit status 1 if a number differs by more than its tolerance
 
-Both sides compute in float32 and sum in different orders, so an entry of a gradient is right relative to the largest
-entry of its tensor. Adam divides a gradient by its size: where the true gradient is near 0, its rounding decides the
-sign of a step of size lr. So weights may differ by up to 2 lr per step there, but almost all are equal to lr / 50.
+PyTorch computes in float64 here, so that every difference is ours: float32 rounds the gradients of a pretrained model
+at 1e-4 of the largest entry of a tensor, in either program. An entry of a gradient is right relative to that largest
+entry. Adam divides a gradient by its size: where the true gradient is near 0, its rounding decides the sign of a step of
+size lr. So weights may differ by up to 2 lr per step there, but almost all are equal to lr / 50.
 """
 import json
 import pathlib
@@ -31,7 +32,7 @@ def advantages(rewards, group, eps):  # eq. 6
 def compare(folder):
     ours = json.loads((folder / "ours.json").read_text())
     load = lambda name: transformers.AutoModelForCausalLM.from_pretrained(
-        folder / name, dtype=torch.float32, attn_implementation="eager")
+        folder / name, dtype=torch.float64, attn_implementation="eager")
     model, reference, o = load("before"), load("before").requires_grad_(False), ours["optimizer"]
     adam = torch.optim.AdamW(model.parameters(), lr=ours["lr"], betas=(o["Beta1"], o["Beta2"]), eps=o["Eps"],
                              weight_decay=o["Decay"])
@@ -59,7 +60,7 @@ def compare(folder):
             for name, p in model.named_parameters():
                 want, g = step["Gradient"][name], p.grad.flatten()
                 note("norms", abs(g.double().norm().item() - want["Norm"]) / want["Norm"])
-                note("entries", (g[want["At"]] - torch.tensor(want["Values"])).abs().max().item() / want["Largest"])
+                note("entries", (g[want["At"]] - torch.tensor(want["Values"], dtype=torch.float64)).abs().max().item() / want["Largest"])
             torch.nn.utils.clip_grad_norm_(model.parameters(), o["Clip"])
             adam.step()
     after = dict(load("after").named_parameters())
@@ -69,7 +70,7 @@ def compare(folder):
     return worst
 
 
-LIMITS = {"loss": 1e-5, "clip fraction": 0, "norms": 1e-4, "entries": 1e-4, "weights / lr": 6,
+LIMITS = {"loss": 1e-5, "clip fraction": 0, "norms": 1e-4, "entries": 2e-4, "weights / lr": 6,
           "weights beyond lr / 50": 1e-3}
 failed = False
 for folder in sorted(p.parent for p in pathlib.Path(sys.argv[1]).glob("*/ours.json")):

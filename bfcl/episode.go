@@ -169,12 +169,16 @@ func (e *Episode) step(calls []string) []Outcome {
 	if m := e.settings.MaxCalls; m > 0 && e.called+len(calls) > m {
 		calls, limited = calls[:m-e.called], true
 	}
-	outcomes := make([]Outcome, len(calls))
+	outcomes := make([]Outcome, 0, len(calls))
 	for i, call := range calls {
-		outcomes[i] = e.model.run(call)
+		outcomes = append(outcomes, e.model.run(call))
 		e.results = append(e.results, outcomes[i].Text)
 		if outcomes[i].Unsupported() {
 			e.unsupported++
+		}
+		if e.model.exhausted {
+			calls, limited = calls[:i+1], true
+			break
 		}
 	}
 	e.calls = append(e.calls, calls...)
@@ -221,7 +225,7 @@ func (e *Episode) encode(attrs func(api.Instance) []api.Attr) ([]json.RawMessage
 func (e *Episode) Done() bool { return e.stop != "" }
 
 // Stop returns "" while the episode runs, "done" after the last turn, "turn_limit" if it was
-// abandoned.
+// abandoned: after too many steps or calls, or a call that takes too much memory.
 func (e *Episode) Stop() string { return e.stop }
 
 // Clone returns an independent copy that continues with the same random numbers.

@@ -149,6 +149,87 @@ func TestStepLimitAbandonsExceptInTheLastTurn(t *testing.T) {
 	}
 }
 
+// TestCallsThatTakeTooMuchAbandonTheEpisode plays calls that double a text or a tree, or that need much time.
+func TestCallsThatTakeTooMuchAbandonTheEpisode(t *testing.T) {
+	repeat := func(n int, calls ...string) (all []string) {
+		for range n {
+			all = append(all, calls...)
+		}
+		return all
+	}
+	letters := "'" + strings.Repeat("a", 1000) + "'"
+	for name, tc := range map[string]struct {
+		class string
+		calls []string
+	}{
+		"a sum of texts": {"GorillaFileSystem", append([]string{"echo(content=" + letters + ", file_name='a.txt')"},
+			repeat(14, "echo(add(cat('a.txt')['file_content'],cat('a.txt')['file_content'])['result'], 'a.txt')")...)},
+		"a list in itself": {"GorillaFileSystem",
+			repeat(20, "echo(content=[cat('a.txt'), cat('a.txt')], file_name='a.txt')")},
+		"a tree": {"GorillaFileSystem", append(repeat(24,
+			"cp('docs', 'b')", "mkdir('c')", "mv('docs', 'c')", "mv('b', 'c')", "mv('c', 'docs')"), "find()")},
+		"deep paths": {"GorillaFileSystem", append(repeat(30, "mkdir("+letters[:600]+"')", "cd("+letters[:600]+"')"),
+			append(files(1000), "cd('/')", "cd('..')", "find('/')")...)},
+		"a message": {"MessageAPI", append([]string{"message_login('USR001')"}, repeat(20,
+			"send_message('USR002', [view_messages_sent(), view_messages_sent()])")...)},
+		"a ticket": {"TicketAPI", append([]string{"ticket_login('a', 'b')", "create_ticket(title='t')"}, repeat(20,
+			"edit_ticket(1, {'description': [get_ticket(1)['description'], get_ticket(1)['description']]})")...)},
+		"a tweet": {"TwitterAPI", append([]string{"authenticate_twitter('john', 'john123')"}, repeat(20,
+			"post_tweet([get_user_tweets('john'), get_user_tweets('john')])")...)},
+		"a text that is too long": {"MathAPI", []string{"add('" + strings.Repeat("a", 5<<20) + "', 'b')"}},
+		"many calls":              {"MathAPI", repeat(130, "absolute_value('"+strings.Repeat("a", 1<<20)+"')")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			task := filesTask()
+			task.Classes = []string{tc.class}
+			if tc.class == "GorillaFileSystem" {
+				task.Classes = append(task.Classes, "MathAPI")
+			}
+			e := start(t, task, Settings{})
+			outcomes, err := e.StepOutcomes(tc.calls)
+			must.OK(t, err)
+			last := outcomes[len(outcomes)-1]
+			if e.Stop() != "turn_limit" || last.Exception != "MemoryError" || !strings.Contains(last.Text, " more than ") {
+				t.Errorf("stop %q after %d of %d calls, the last replied %.200q", e.Stop(), len(outcomes), len(tc.calls), last.Text)
+			}
+			e.Verdict()
+			if _, err := e.State(); err != nil {
+				t.Error(err)
+			}
+			if _, _, err := task.Play(Settings{}, [][][]string{{tc.calls, {"pwd()"}}, {{"pwd()"}}}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func files(n int) (calls []string) {
+	for i := range n {
+		calls = append(calls, "touch('"+strings.Repeat("b", i%50)+fmt.Sprint(i)+"')")
+	}
+	return calls
+}
+
+// TestLongNumbersTakeLittleTime evaluates calls that took from 3 seconds to minutes: their numbers end early.
+func TestLongNumbersTakeLittleTime(t *testing.T) {
+	task := filesTask()
+	for call, want := range map[string]string{
+		"add(1.5, 0o" + strings.Repeat("7", 8_000_000) + ")":                                 "Exceeds the limit",
+		"round_number(0x" + strings.Repeat("f", 1_000_000) + ", -1000000)":                   "Exceeds the limit",
+		"divide(1, 0b1" + strings.Repeat("01", 4_000_000) + ")":                              "Exceeds the limit",
+		"logarithm(2.5, 3, 20000)":                                                           `"error"`,
+		"tail(file_name='a.txt', lines=-9223372036854775808)":                                `{"last_lines": ""}`,
+		"tail(file_name='a.txt', lines=-9223372036854775807)":                                `{"last_lines": ""}`,
+		"divide(power(10, 5000)['result'], power(10, 4999)['result'])":                       `{"result": 10.0}`,
+		"divide(0x1" + strings.Repeat("0", 9000) + ", 0x1" + strings.Repeat("0", 8999) + ")": `{"result": 16.0}`,
+	} {
+		got := start(t, task, Settings{}).model.run(call)
+		if !strings.Contains(got.Text, want) {
+			t.Errorf("%.60s: got %.100q, want %q", call, got.Text, want)
+		}
+	}
+}
+
 func TestVerdictOfARunningEpisodeChangesNothing(t *testing.T) {
 	e := start(t, filesTask(), Settings{})
 	steps(t, e, []string{"mv(source='a.txt', destination='docs')"})

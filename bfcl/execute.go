@@ -71,6 +71,57 @@ type instances struct {
 	// make instances share values; from then on all count as touched.
 	touched   []bool
 	entangled bool
+
+	calls     int  // of tools so far
+	work      int  // bytes that calls have read and written so far
+	exhausted bool // a call took more than it may
+}
+
+// Calls are written by a model, so an episode may not take the memory or the hours of the machine that trains. A text
+// of the state doubles with each of a model's calls, and a directory that is copied into two others needs no memory
+// until it is printed. These limits are far above any official task; a call beyond them raises a MemoryError, and
+// the episode is abandoned.
+const (
+	maxValue = api.MaxReply // of arguments or a result
+	maxState = 4 << 20      // of an instance
+	maxWork  = 128 << 20    // of all calls of an episode
+	callWork = 1 << 10      // of a call, besides its bytes
+
+	weighEvery = 4 // calls: none more than doubles a state, so it stays below 64 MiB, and replay is fast
+)
+
+// weigh adds the bytes of values to the work of the episode.
+func (in *instances) weigh(what string, limit int, values ...py.Value) error {
+	w := py.Weigh(limit, values...)
+	in.work += w
+	switch {
+	case w > limit:
+		return py.Raise("MemoryError", "%s: more than %d bytes", what, limit)
+	case in.work > maxWork:
+		return py.Raise("MemoryError", "the calls of the episode take more than %d bytes", maxWork)
+	}
+	return nil
+}
+
+// call executes a tool on instance i.
+func (in *instances) call(t tool, i int, args []py.Value) (v py.Value, err error) {
+	in.work += callWork
+	if err := in.weigh("the arguments", maxValue, args...); err != nil {
+		return nil, err
+	}
+	v, err = t.method.Call(in.list[i], args)
+	if e := in.weigh("the texts of a result", maxValue, v); e != nil {
+		err = e
+	}
+	if in.calls++; in.calls%weighEvery > 0 {
+		return v, err
+	}
+	for _, a := range in.list[i].State() {
+		if e := in.weigh(a.Name, maxState, a.Value); e != nil {
+			err = e
+		}
+	}
+	return v, err
 }
 
 // start returns new instances. The name is part of instance names only.
@@ -93,7 +144,7 @@ func (in *instances) clone(m *py.Memo) *instances {
 		c.list[i] = instance.Clone(m)
 	}
 	copy(c.touched, in.touched)
-	c.entangled = in.entangled
+	c.entangled, c.calls, c.work, c.exhausted = in.entangled, in.calls, in.work, in.exhausted
 	return c
 }
 
@@ -136,10 +187,14 @@ func (in *instances) run(call string) Outcome {
 	v, err := in.value(call)
 	text := ""
 	if err == nil {
+		err = in.weigh("the texts of a result", maxValue, v)
+	}
+	if err == nil {
 		text, err = py.Result(v)
 	}
 	if err != nil {
 		e := py.AsException(err)
+		in.exhausted = in.exhausted || e.Class == "MemoryError"
 		return Outcome{Text: "Error during execution: " + e.Message, Exception: e.Class}
 	}
 	return Outcome{Text: text, Type: py.TypeName(v)}
@@ -154,7 +209,7 @@ func (in *instances) value(call string) (py.Value, error) {
 			return nil, err
 		}
 		in.touched[i] = true
-		return t.method.Call(in.list[i], bound)
+		return in.call(t, i, bound)
 	}
 	return in.evaluate(call)
 }

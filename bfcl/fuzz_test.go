@@ -31,6 +31,9 @@ var seeds = []string{
 		"fillFuelTank(10)\ndisplayCarStatus('fuel')\nset_navigation(1)",
 	"[add(1, 2)['result'], {1: (2,), 1.0: None}][0:1]", "f(**{'a': 1})", "lambda x: x",
 	"'%s' % 1", "1 if 2 else 3", "((((", "x = 1", "-" + "1", "0x_f", "\"\\u12\"",
+	"echo([cat('a.txt')]*9, 'a.txt')\ntail('f', -9223372036854775808)",
+	"post_tweet([get_user_tweets('john'), get_user_tweets('john')])\nadd(0o7777777, 0xffffffffffffffffffff)",
+	"cp('a', 'a')\nmv('a', 'b')\ncp('b', 'a')\nmv('a', 'b')\nfind()\npower(9999, 9999)\nround_number(1e300, -300)",
 	"tail('f', -1)", "ls().keys()", "print('x')", "exit()", "cd(folder='a (cd (b')",
 	"cd (folder = \"it's\")", "add(a=1, a=2)", "add(1, 2, 3)", "add(self=1)", "nope",
 }

@@ -19,11 +19,13 @@ func (t *Task) Play(s Settings, turns [][][]string) (*Episode, [][][]Outcome, er
 		}
 		outcomes := make([][]Outcome, len(steps))
 		for i, calls := range steps {
-			if !EmptyStep(calls) {
+			if !EmptyStep(calls) && !e.Done() {
 				outcomes[i] = e.step(calls)
 			}
 		}
-		e.endTurn()
+		if !e.Done() {
+			e.endTurn()
+		}
 		played = append(played, outcomes)
 	}
 	e.turns = len(turns)

@@ -4,7 +4,6 @@ import (
 	"strings"
 	"sync"
 
-	"rcgrpo/bfcl/internal/api"
 	"rcgrpo/bfcl/internal/py"
 )
 
@@ -20,7 +19,7 @@ type instanceValue struct {
 // methodValue is a tool bound to its instance.
 type methodValue struct {
 	tool     tool
-	instance api.Instance
+	instance int // its index
 }
 
 func (v *instanceValue) PyType() string              { return v.class }
@@ -63,7 +62,7 @@ func (s scope) Lookup(name string) (py.Value, error) {
 func (s scope) Attribute(x py.Value, name string) (py.Value, error) {
 	if in, ok := x.(*instanceValue); ok {
 		if t, ok := tools()[name]; ok && t.class.Name == in.class {
-			return &methodValue{t, s.list[in.index]}, nil
+			return &methodValue{t, in.index}, nil
 		}
 	}
 	return nil, py.Unsupported()
@@ -79,5 +78,5 @@ func (s scope) Call(f py.Value, args []py.Value, keywords []py.Argument) (py.Val
 	if err != nil {
 		return nil, err
 	}
-	return m.tool.method.Call(m.instance, bound)
+	return s.call(m.tool, m.instance, bound)
 }

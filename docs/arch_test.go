@@ -34,19 +34,23 @@ var ladder = map[string]string{
 	"cmd/rcgrpo/internal/output":    "cmd/rcgrpo/internal/display reports/page",
 	"cmd/rcgrpo/internal/views": "cmd/rcgrpo/internal/output engine/artifact engine/lang engine/runs bfcl reports " +
 		"reports/page stages stages/rl",
-	"engine": "engine/artifact engine/internal/disk engine/lang engine/machine engine/plan engine/proc engine/remote " +
-		"engine/runs engine/sched",
-	"engine/artifact":      "engine/internal/disk",
-	"engine/enginetest":    "engine engine/artifact engine/lang engine/plan engine/remote engine/runs internal/must",
-	"engine/internal/dag":  "",
-	"engine/internal/disk": "",
-	"engine/lang":          "engine/artifact engine/internal/dag engine/internal/disk internal/nesting",
-	"engine/machine":       "engine/internal/disk engine/lang engine/proc engine/sched internal/cpu",
-	"engine/plan":          "engine/artifact engine/lang engine/machine engine/remote engine/sched",
-	"engine/proc":          "engine/internal/disk",
-	"engine/remote":        "engine/artifact engine/internal/disk engine/lang minio-go",
-	"engine/runs":          "engine/artifact engine/internal/disk engine/lang engine/proc",
-	"engine/sched":         "",
+	"engine": "engine/artifact engine/internal/alive engine/internal/disk engine/journal engine/lang " +
+		"engine/machine engine/plan engine/proc engine/remote engine/runs engine/sched",
+	"engine/artifact":       "engine/internal/alive engine/internal/disk engine/journal",
+	"engine/enginetest":     "engine engine/artifact engine/lang engine/plan engine/remote engine/runs internal/must",
+	"engine/internal/alive": "engine/internal/disk engine/proc",
+	"engine/internal/dag":   "",
+	"engine/internal/disk":  "",
+	"engine/journal":        "engine/internal/disk",
+	"engine/lang":           "engine/artifact engine/internal/dag engine/internal/disk internal/nesting",
+	"engine/machine": "engine/internal/alive engine/internal/disk engine/lang engine/proc engine/sched " +
+		"internal/cpu",
+	"engine/plan":   "engine/artifact engine/lang engine/machine engine/remote engine/sched",
+	"engine/proc":   "engine/internal/disk",
+	"engine/remote": "engine/artifact engine/internal/disk engine/lang minio-go",
+	"engine/runs": "engine/artifact engine/internal/alive engine/internal/disk engine/journal engine/lang " +
+		"engine/proc",
+	"engine/sched": "",
 	"engine/slurm": "engine engine/artifact engine/internal/disk engine/lang engine/machine engine/proc " +
 		"engine/runs",
 	"internal/browser":   "internal/must chromedp",
@@ -79,10 +83,10 @@ var ladder = map[string]string{
 	"stages/internal/environment/faults": "engine/proc",
 	"stages/internal/gguf":               "stages/internal/lm",
 	"stages/internal/lm":                 "stages/internal/ranks stages/internal/token stages/internal/torch stages/rl",
-	"stages/internal/provider": "engine engine/artifact engine/proc bfcl stages/rl stages/rl/blocks " +
+	"stages/internal/provider": "engine engine/artifact engine/journal engine/proc bfcl stages/rl stages/rl/blocks " +
 		"stages/internal/sampling",
 	"stages/internal/ranks":  "",
-	"stages/internal/resume": "",
+	"stages/internal/resume": "engine/journal",
 	"stages/internal/jinja":  "stages/internal/token",
 	"stages/internal/serve":  "internal/nesting stages/internal/chat stages/internal/token stages/rl stages/rl/blocks",
 	"stages/internal/token":  "",

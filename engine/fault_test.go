@@ -162,7 +162,7 @@ func TestTornFilesAreHealed(t *testing.T) {
 	l.MustRun()
 	want := l.Digests()
 	var files []string
-	for _, pattern := range []string{"results/*.json", "last/*.json", "runs/x/*/events.jsonl", "runs/x/*/plan.json"} {
+	for _, pattern := range []string{"results/*.json", "last/*.json", "runs/x/*/journal", "runs/x/*/plan.json"} {
 		files = append(files, must.Get(filepath.Glob(filepath.Join(l.StoreDir, pattern)))(t)...)
 	}
 	if len(files) < 4 {
@@ -190,6 +190,27 @@ func TestAFailedFlushFailsTheStage(t *testing.T) {
 	}
 	disk.Fail(nil)
 	l.Want(l.MustRun(), runs.EventDone, "light.a", "light.b")
+}
+
+// A stage whose output is written is not executed again, whatever fails in its commit.
+func TestAFailedCommitIsCompletedByTheNextRun(t *testing.T) {
+	l := newLab(t, fmt.Sprintf(readsLight, 0))
+	objects := filepath.Join(l.StoreDir, "objects")
+	disk.Fail(func(op, path string) error {
+		if op == "rename" && filepath.Dir(path) == objects {
+			return syscall.ENOSPC
+		}
+		return nil
+	})
+	t.Cleanup(func() { disk.Fail(nil) })
+	if r := l.Run(engine.Options{}); r.Err == nil || len(r.Of(runs.EventFailed)) != 1 ||
+		!strings.Contains(r.String(), "no space left") {
+		t.Fatalf("a disk without space for the commit: got %v, want one failed stage\n%s", r.Err, r)
+	}
+	disk.Fail(nil)
+	r := l.MustRun()
+	wantEqual(t, "stages that were executed again", len(r.Of(runs.EventStarted)), 1)
+	wantEqual(t, "stages whose commit was completed", len(r.Of(runs.EventKept)), 1)
 }
 
 // A file of an object that is not right by its time may have any content. Only its stage runs again.

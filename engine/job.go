@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/internal/alive"
 	"rcgrpo/engine/internal/disk"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/machine"
@@ -298,7 +299,7 @@ type Program struct {
 func superviseText(shared bool) string {
 	beat := ""
 	if shared { // keeps the claim of the key after the end of the engine
-		beat = artifact.BeatText(lockFile)
+		beat = alive.BeatText(lockFile)
 	}
 	return beat + fmt.Sprintf(`trap 'command echo "%[1]s" >&%[2]d; kill -9 0' EXIT; trap 'exit 143' TERM
 trap : HUP INT QUIT ALRM USR1 USR2

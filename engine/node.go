@@ -3,7 +3,6 @@ package engine
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +13,8 @@ import (
 	"time"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/internal/alive"
+	"rcgrpo/engine/journal"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/runs"
 )
@@ -52,15 +53,20 @@ func NodeMain(runDir, address string, reg lang.Registry, stderr io.Writer) int {
 		syscall.CloseOnExec(leaseFile)
 		lock = os.NewFile(lockFile, "lock")
 		defer lock.Close()
-		defer artifact.Beat(lock)()
+		defer alive.Beat(lock)() // of a claim
 		if !isRank {
 			holder, _ := a.Holder(folder).WithProcess(os.Getpid())
 			err = holder.Write(lock)
 		}
 		if own.number == 0 {
-			var openErr error
-			observe, openErr = eventWriter(folder, address)
-			err = errors.Join(err, openErr)
+			events, openErr := journal.Open(folder.Events(address))
+			if err = errors.Join(err, openErr); openErr == nil {
+				observe = func(e runs.Event) {
+					if err := events.Append(e); err != nil {
+						fmt.Fprintf(stderr, "write events: %v\n", err)
+					}
+				}
+			}
 		}
 	}
 	if err == nil {
@@ -127,18 +133,4 @@ func runNode(
 		return err
 	}
 	return store.RemoveWork(a.Key)
-}
-
-// eventWriter returns a function that appends events to the file of a node.
-func eventWriter(folder runs.Folder, address string) (func(runs.Event), error) {
-	file, err := os.OpenFile(folder.Events(address), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	return func(e runs.Event) {
-		line, err := json.Marshal(e)
-		if err == nil {
-			_, err = file.Write(append(line, '\n'))
-		}
-		if err != nil {
-			fmt.Fprintf(os.Stderr, "write events: %v\n", err)
-		}
-	}, err
 }

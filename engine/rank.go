@@ -72,7 +72,11 @@ func (r rank) reportEverySecond(j *Job) (end func()) {
 		}
 	}
 	write()
-	return proc.Every(reportRanksEvery, write)
+	stop := proc.Every(reportRanksEvery, write)
+	return func() {
+		stop()
+		write()
+	}
 }
 
 // rankFailure is the failure of a rank. The rank leaves it as a file in the folder of the ranks.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/internal/alive"
 	"rcgrpo/engine/internal/disk"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/machine"
@@ -69,6 +70,9 @@ func (r *run) open(p *plan.Plan) (err error) {
 			return err
 		}
 	}
+	if _, err := p.Store.RemoveStale(); err != nil {
+		return err
+	}
 	release, err := p.Store.Use() // until the run folder has the pins
 	if err != nil {
 		return err
@@ -82,9 +86,6 @@ func (r *run) open(p *plan.Plan) (err error) {
 	if err := r.measure(); err != nil {
 		return err
 	}
-	if _, err := r.Store.RemoveStale(); err != nil {
-		return err
-	}
 	folder, lock, err := createRunFolder(r.Plan)
 	if err != nil {
 		return err
@@ -93,12 +94,13 @@ func (r *run) open(p *plan.Plan) (err error) {
 	for _, n := range r.Nodes {
 		r.pinned[n.Key] = true
 	}
-	r.closers = append(r.closers, lock.Close)
+	stopBeat := alive.Beat(lock) // for other hosts
+	r.closers = append(r.closers, lock.Close, func() error { stopBeat(); return nil })
 	if r.ledger, err = machine.OpenLedger(string(folder), r.Store.Dir()); err != nil {
 		return err
 	}
 	r.closers = append(r.closers, r.ledger.Close)
-	if r.events, err = runs.OpenEventLog(folder.Path("events.jsonl")); err != nil {
+	if r.events, err = runs.OpenEventLog(folder.Journal()); err != nil {
 		return err
 	}
 	r.closers = append(r.closers, r.events.Close)
@@ -253,8 +255,6 @@ func (r *run) loop() error {
 		}
 	}
 	interrupted := r.ctx.Done()
-	touch := time.NewTicker(runs.TouchEvery)
-	defer touch.Stop()
 	for r.startReady(); r.pending > 0 || r.blocked; r.startReady() {
 		var again <-chan time.Time
 		if r.blocked { // the ledger may answer differently soon
@@ -266,8 +266,6 @@ func (r *run) loop() error {
 			r.moment++
 			handle()
 		case <-again:
-		case now := <-touch.C:
-			r.recordError(disk.Chtimes(r.folder.Path("lock"), now))
 		case <-interrupted:
 			interrupted = nil
 			r.stopping = true

@@ -127,6 +127,38 @@ func TestFailureIsReportedOnceWithItsLogAndOnlyItsReadersAreSkipped(t *testing.T
 	l.Want(l.MustRun(), runs.EventDone, "page.report", "toy.bad", "toy.below")
 }
 
+// The key has the digest of the file as the plan read it, so a result of another content would be found under it.
+func TestAFileThatChangesDuringARunLeavesNoResult(t *testing.T) {
+	for name, tc := range map[string]struct{ data, shell string }{
+		"a file":                     {`file("data.txt")`, "echo new > $lab/data.txt"},
+		"a file of a folder":         {`dir("folder")`, "echo new > $lab/folder/data.txt"},
+		"another file in the folder": {`dir("folder")`, "touch $lab/folder/more.txt"},
+		"a removed file":             {`file("data.txt")`, "rm $lab/data.txt"},
+		"a file with the old time":   {`file("data.txt")`, "touch -r $lab/data.txt t; echo new > $lab/data.txt; touch -r t $lab/data.txt"},
+		"the same content again":     {`file("data.txt")`, "echo old > $lab/data.txt"},
+		"a name that is left out":    {`dir("folder", ["out"])`, "touch $lab/folder/out"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, "")
+			t.Setenv("LAB", l.Dir)
+			must.OK(t, os.MkdirAll(filepath.Join(l.Dir, "folder"), 0o700))
+			for _, file := range []string{"data.txt", "folder/data.txt"} {
+				must.OK(t, os.WriteFile(filepath.Join(l.Dir, file), []byte("old\n"), 0o600))
+			}
+			l.Write(fmt.Sprintf("stage \"toy\" \"a\" {\n  data = [%s]\n  shell = %q\n}\n", tc.data, tc.shell))
+			r := l.Run(engine.Options{})
+			if strings.Contains(name, "same") || strings.Contains(name, "left out") {
+				must.OK(t, r.Err)
+				return
+			}
+			wantFailure(t, r, "toy.a", "", filepath.Base(strings.Trim(strings.Split(tc.data, `"`)[1], "/")))
+			if manifests, _, _ := l.Store().Manifests(); len(manifests) != 0 {
+				t.Errorf("the store has %d results", len(manifests))
+			}
+		})
+	}
+}
+
 func TestAfterAFailureNoStageStartsWithoutKeepGoing(t *testing.T) {
 	l := newLab(t, failing)
 	p := l.Plan()

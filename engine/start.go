@@ -30,7 +30,7 @@ type Executor interface {
 }
 
 // Pool is an executor with machines of its own: its stages reserve no share of this machine. Its Execute reports
-// EventQueued and, when the stage starts, Work.Started; it applies the timeout and limits the log.
+// EventQueued and, when the stage starts, Work.Started; it applies the timeout.
 type Pool interface {
 	Executor
 	Room() int                 // stages that it takes at once
@@ -97,7 +97,7 @@ func (w *Work) Args() []string {
 	return []string{"node", "--run", string(w.Folder), "--node", w.Node.Address}
 }
 
-// Events returns the file to which that program appends its events as JSON Lines, for Follow.
+// Events returns the journal to which that program appends its events, for Follow.
 func (w *Work) Events() string { return w.Folder.Events(w.Node.Address) }
 
 // Held returns the files that the program inherits as descriptors 3, 4, …: the lock of the key and the lease,
@@ -257,6 +257,9 @@ func (w *Work) Execute(ctx context.Context, observe func(runs.Event)) (err error
 		job.out = portFolder(filepath.Join(w.rank.meet, "ports", strconv.Itoa(w.rank.number)))
 		return runStage(ctx, runner, job)
 	}
+	if err := w.checkFiles(); err != nil {
+		return err
+	}
 	started := time.Now()
 	if w.Key == "" {
 		shown := w.Folder.Shown(w.Node.Address)
@@ -285,11 +288,21 @@ func (w *Work) Execute(ctx context.Context, observe func(runs.Event)) (err error
 			return err
 		}
 	}
-	if err := w.checkHeld(); err != nil {
+	if err := errors.Join(w.checkHeld(), w.checkFiles()); err != nil {
 		return err
 	}
 	w.result, err = staging.Commit(w.manifest(job, started), w.Node.Outputs)
 	return err
+}
+
+// checkFiles returns an error if a file or folder of the settings no longer has the content of the key.
+func (w *Work) checkFiles() error {
+	for _, f := range w.Node.Files {
+		if err := f.Changed(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // AttemptVariable names the record of the job that executes a stage (package slurm). A record with the next number
@@ -434,6 +447,13 @@ func (r *run) attempts(w *Work) error {
 			}
 		}
 		err := r.attempt(w)
+		if err != nil && w.Key != "" { // a stage that was killed during its commit has succeeded
+			if m, completeErr := r.Store.Complete(w.Key); completeErr != nil {
+				err = completeErr
+			} else if m != nil {
+				w.result, err = m, nil
+			}
+		}
 		if err == nil || r.ctx.Err() != nil {
 			return err
 		}

@@ -12,6 +12,10 @@ import (
 // from the same initialisation, on the first set of tasks; nil without a forecast of an efficiency.
 func (s *Study) efficiencyTable() *page.Table {
 	set := s.firstSet()
+	how, decoding := Comparison{}, "by greedy decoding"
+	if !slices.ContainsFunc(s.Arms, func(a Arm) bool { return len(a.scored(set, true).policies()) > 0 }) {
+		how.Outcome, decoding = OutcomeSampled, "sampled"
+	}
 	t := &page.Table{
 		ID: "efficiency", Title: "Gain of RC-GRPO over GRPO: forecast and measured",
 		Lead: "RC-GRPO is expected ahead of GRPO only if what the policy learns under low transfers to high by more than " +
@@ -23,7 +27,7 @@ func (s *Study) efficiencyTable() *page.Table {
 			"the jackknife over tasks of each seed, and treats tasks and seeds as independent."},
 	}
 	if set != "" {
-		t.Notes = append(t.Notes, "RC-GRPO minus GRPO: success on "+setName(set)+" by greedy decoding, in points, for the "+
+		t.Notes = append(t.Notes, "RC-GRPO minus GRPO: success on "+setName(set)+", "+decoding+", in points, for the "+
 			"first GRPO arm that starts from the same checkpoint.")
 	}
 	for i := range s.Arms {
@@ -36,14 +40,14 @@ func (s *Study) efficiencyTable() *page.Table {
 				metric+"_low", metric+"_high", "forecast_zero_variance"))
 		}
 		t.Add(i, append([]page.Cell{page.Text("%s", a.Label), of("forecast_efficiency_none"),
-			of("forecast_efficiency_full"), of("forecast_transfer")}, s.gainOverGRPO(a, set)...)...)
+			of("forecast_efficiency_full"), of("forecast_transfer")}, s.gainOverGRPO(a, set, how)...)...)
 	}
 	return t.OrNil()
 }
 
 // gainOverGRPO shows the first arm that GRPO trained from the checkpoints of an RC-GRPO arm, and the difference in
-// success; dashes if there is none.
-func (s *Study) gainOverGRPO(a *Arm, set string) []page.Cell {
+// the outcome; dashes if there is none.
+func (s *Study) gainOverGRPO(a *Arm, set string, how Comparison) []page.Cell {
 	for j := range s.Arms {
 		other := &s.Arms[j]
 		records := s.sameStart(a, other)
@@ -53,7 +57,7 @@ func (s *Study) gainOverGRPO(a *Arm, set string) []page.Cell {
 		source := a.logged("", "forecast_efficiency_full")
 		source = page.Together("GRPO from the same checkpoint", source.Rows, source, other.logged("", "reward"),
 			page.Source{From: records})
-		gain := s.crossDifference(Comparison{}, set, other.Label, a.Label)
+		gain := s.crossDifference(how, set, other.Label, a.Label)
 		if gain.Source.By != "" {
 			gain.Source = page.Together(gain.Source.By, gain.Source.Rows, gain.Source, source)
 		}

@@ -148,6 +148,17 @@ func TestForecastEfficiencyIsShownBesideTheMeasuredGain(t *testing.T) {
 	if cell := table.Rows[0].Cells[5]; cell.Value == nil || *cell.Value != gain.Mean || cell.Source.By == "" {
 		t.Errorf("got the gain %+v, want %v with its source", cell, gain.Mean)
 	}
+	for i, a := range s.Arms { // without greedy episodes, the gain of sampled ones
+		for j := range a.Runs {
+			for k := range a.Runs[j].Scores {
+				s.Arms[i].Runs[j].Scores[k].Greedy = false
+			}
+		}
+	}
+	gain = s.compare(Comparison{Outcome: OutcomeSampled}, []string{"RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"}, "test")
+	if cell := s.efficiencyTable().Rows[0].Cells[5]; cell.Value == nil || *cell.Value != gain.Mean {
+		t.Errorf("got the gain %+v of sampled episodes, want %v", cell, gain.Mean)
+	}
 	delete(s.Arms[3].Runs[1].Curve[0].Values, "forecast_transfer") // no transfer suffices in one seed
 	s.Records[slices.IndexFunc(s.Records, func(r Record) bool {
 		return strings.HasPrefix(r.Address, `stage.grpo.arm["RCTP-FT + GRPO"]`)

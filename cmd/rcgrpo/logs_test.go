@@ -58,7 +58,9 @@ func (r *loggedRun) json(name string, v any) {
 }
 
 func (r *loggedRun) event(kind runs.EventKind) {
-	r.json("events.jsonl", runs.Event{Kind: kind, Address: "stage.toy.a"})
+	events := must.Get(runs.OpenEventLog(filepath.Join(r.dir, "journal")))(r)
+	defer events.Close()
+	must.OK(r, events.Write(runs.Event{Kind: kind, Address: "stage.toy.a"}))
 }
 
 func logStore(t *testing.T) *artifact.Store {

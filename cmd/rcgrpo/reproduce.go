@@ -195,7 +195,10 @@ func printForeign(w io.Writer, pl *plan.Plan) bool {
 	for _, n := range pl.Nodes {
 		r := n.Reach()
 		for _, path := range r.Files {
-			files[linked(path)] = true
+			files[linked(x.Dir, path)] = true
+			for _, link := range linksBelow(x.Dir, path) {
+				files[link] = true
+			}
 		}
 		if !shown[n.Stage] {
 			shown[n.Stage] = true
@@ -204,8 +207,8 @@ func printForeign(w io.Writer, pl *plan.Plan) bool {
 		}
 	}
 	for _, m := range x.Modules {
-		if rel, err := filepath.Rel(x.Dir, m.Path); err != nil || !filepath.IsLocal(rel) || linked(m.Path) != m.Path {
-			files[linked(m.Path)] = true
+		if rel, err := filepath.Rel(x.Dir, m.Path); err != nil || !filepath.IsLocal(rel) || linked(x.Dir, m.Path) != m.Path {
+			files[linked(x.Dir, m.Path)] = true
 		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(files)) {
@@ -227,13 +230,27 @@ func printForeign(w io.Writer, pl *plan.Plan) bool {
 	return true
 }
 
-// linked adds the target to the path of a link: the folder of a stranger may contain links to the user's files.
-func linked(path string) string {
-	info, err := os.Lstat(path)
-	if target, e := filepath.EvalSymlinks(path); err == nil && e == nil && info.Mode()&fs.ModeSymlink != 0 {
-		return path + ", a link to " + target
+// linked adds the target to a path with a link in it below the folder: that of a stranger may contain links to the
+// user's files.
+func linked(folder, path string) string {
+	for at := path; at != folder && at != filepath.Dir(at); at = filepath.Dir(at) {
+		info, err := os.Lstat(at)
+		if target, e := filepath.EvalSymlinks(path); err == nil && e == nil && info.Mode()&fs.ModeSymlink != 0 {
+			return path + ", a link to " + target
+		}
 	}
 	return path
+}
+
+// linksBelow returns the links in a folder, which dir() follows, with their targets.
+func linksBelow(folder, path string) (links []string) {
+	_ = filepath.WalkDir(path, func(at string, d fs.DirEntry, err error) error {
+		if err == nil && at != path && d.Type()&fs.ModeSymlink != 0 {
+			links = append(links, linked(folder, at))
+		}
+		return nil // what cannot be read is not followed either
+	})
+	return links
 }
 
 // oneLine keeps foreign text from imitating a line of its own.

@@ -10,25 +10,16 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
-	"time"
 
-	"golang.org/x/sys/unix"
-
+	"rcgrpo/engine/internal/alive"
 	"rcgrpo/engine/internal/disk"
 )
 
 // A store that several hosts write has claims instead of locks, because flock may hold on one host only. The claim of a
-// key is a file of claims/. Its holders, the engine and the process of the stage, touch it every beatEvery. Others see
-// that it changes; they compare no clocks. A claim that has not changed for lostAfter counts as released, and its
-// successor is the file KEY.ID, where ID is in the claim: link creates it only once. So there is one holder at a time,
-// and one that was stopped for so long finds its successor.
-
-// beatEvery and lostAfter are the same on all hosts. Tests shorten them.
-var beatEvery, lostAfter = 15 * time.Second, 2 * time.Minute
-
-// SetClaimTimes changes the times of claims, for tests.
-func SetClaimTimes(beat, lost time.Duration) { beatEvery, lostAfter = beat, lost }
+// key is a file of claims/. Its holders, the engine and the process of the stage, touch it (package alive). A claim
+// that has not changed for some time counts as released, and its successor is the file KEY.ID, where ID is in the
+// claim: link creates it only once. So there is one holder at a time, and one that was stopped for so long finds its
+// successor.
 
 // claimAt is the offset of a claim's identity: its id, the boot of the host, and its path, each in a line.
 const claimAt = 6144
@@ -73,25 +64,6 @@ func (s *Store) lockFolder() string {
 	return "locks"
 }
 
-// sight is what this process has seen of a claim.
-type sight struct {
-	changed time.Time // the file's time
-	since   time.Time // when it was first seen with that time, by the clock of this process
-}
-
-// sights are what this process has seen of claims: a sight for each id.
-var sights sync.Map
-
-// silent reports whether a file has not changed for lostAfter, as far as this process has seen.
-func silent(id string, changed time.Time) bool {
-	last, _ := sights.Load(id)
-	if seen, known := last.(sight); known && seen.changed.Equal(changed) {
-		return time.Since(seen.since) >= lostAfter
-	}
-	sights.Store(id, sight{changed, time.Now()})
-	return false
-}
-
 // identity reads the id and the boot of a claim.
 func identity(f *os.File) (id, onBoot, path string, err error) {
 	lines := bufio.NewReader(io.NewSectionReader(f, claimAt, 4096))
@@ -109,14 +81,7 @@ func released(f *os.File) (id string, free bool) {
 	if err != nil {
 		id = path
 	}
-	switch err := disk.Flock(f, unix.LOCK_EX|unix.LOCK_NB); {
-	case errors.Is(err, unix.EWOULDBLOCK):
-		return id, false
-	case err == nil && onBoot == boot() && onBoot != "":
-		return id, true
-	}
-	info, err := f.Stat()
-	return id, err == nil && silent(id, info.ModTime())
+	return id, alive.Ended(f, id, onBoot)
 }
 
 // claim claims path, or its last successor. It returns nil if another process holds it.
@@ -172,9 +137,8 @@ func newClaim(path string) (*Lock, error) {
 		return nil, err
 	}
 	defer os.Remove(temporary)
-	if _, err = disk.WriteAt(f, []byte(id+"\n"+boot()+"\n"+path+"\n"), claimAt); err == nil {
-		err = disk.Flock(f, unix.LOCK_EX|unix.LOCK_NB)
-		if errors.Is(err, unix.ENOLCK) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) {
+	if _, err = disk.WriteAt(f, []byte(id+"\n"+alive.Boot()+"\n"+path+"\n"), claimAt); err == nil {
+		if _, err = alive.Hold(f); alive.Without(err) {
 			err = nil // only the beat shows that the claim is held
 		}
 	}
@@ -187,41 +151,7 @@ func newClaim(path string) (*Lock, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return &Lock{file: f, path: path, id: id, stop: Beat(f)}, nil
-}
-
-// Beat touches the file of a claim until stop is called. A process that inherits a claim calls it; other files stay as
-// they are.
-func Beat(f *os.File) (stop func()) {
-	if _, _, _, err := identity(f); err != nil {
-		return func() {}
-	}
-	ended, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		every := time.NewTicker(beatEvery)
-		defer every.Stop()
-		for {
-			select {
-			case <-ended:
-				return
-			case <-every.C:
-				unix.Futimes(int(f.Fd()), []unix.Timeval{unix.NsecToTimeval(time.Now().UnixNano()),
-					unix.NsecToTimeval(time.Now().UnixNano())}) // an error shows in the end of the stage
-			}
-		}
-	}()
-	return sync.OnceFunc(func() {
-		close(ended)
-		<-done // before the file is closed and its number used again
-	})
-}
-
-// BeatText is Beat for sh, in the background until the shell's process group is killed. The claim is the file of a
-// descriptor.
-func BeatText(descriptor int) string {
-	const loop = "(while sleep %g; do touch /proc/self/fd/%d; done) 2>/dev/null &\n"
-	return fmt.Sprintf(loop, beatEvery.Seconds(), descriptor)
+	return &Lock{file: f, path: path, id: id, stop: alive.Beat(f)}, nil
 }
 
 // CheckClaim returns an error if a claim, of which this process has the file, has a successor. A stage calls it before
@@ -234,7 +164,7 @@ func CheckClaim(f *os.File) error {
 	root := strings.SplitN(filepath.Base(path), ".", 2)[0]
 	os.ReadDir(filepath.Dir(path)) // refreshes the names of a network file system
 	if disk.Exists(filepath.Join(filepath.Dir(path), root+"."+id)) || !disk.Exists(path) {
-		return fmt.Errorf("this process was stopped for more than %v, so another host has taken its stage over", lostAfter)
+		return fmt.Errorf("this process was stopped for more than %v, so another host has taken its stage over", alive.Lost())
 	}
 	return nil
 }

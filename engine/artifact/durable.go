@@ -75,34 +75,25 @@ func (s *Store) Flush() error {
 type flushes struct {
 	running sync.Mutex
 	mu      sync.Mutex
-	next    *flush // has not begun; nil if no caller waits
+	next    func() error // has not begun; nil if no caller waits
 }
 
-type flush struct {
-	done chan struct{}
-	err  error
-}
-
-// flush returns after a call of sync that began after the call of flush.
-func (all *flushes) flush(sync func() error) error {
+// flush returns after a call of write that began after the call of flush.
+func (all *flushes) flush(write func() error) error {
 	all.mu.Lock()
-	f := all.next
-	if f != nil {
-		all.mu.Unlock()
-		<-f.done
-		return f.err
+	if all.next == nil {
+		all.next = sync.OnceValue(func() error {
+			all.running.Lock()
+			defer all.running.Unlock()
+			all.mu.Lock()
+			all.next = nil // from here on a caller may have written something that this flush misses
+			all.mu.Unlock()
+			return write()
+		})
 	}
-	f = &flush{done: make(chan struct{})}
-	all.next = f
+	next := all.next
 	all.mu.Unlock()
-	all.running.Lock()
-	defer all.running.Unlock()
-	all.mu.Lock()
-	all.next = nil // from here on a caller may have written something that this flush misses
-	all.mu.Unlock()
-	f.err = sync()
-	close(f.done)
-	return f.err
+	return next()
 }
 
 // syncTree flushes a folder with everything below it.

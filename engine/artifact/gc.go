@@ -151,6 +151,9 @@ func (s *Store) Collect(limit int64, pins Pins) ([]Garbage, error) {
 	if !disk.Exists(s.dir) {
 		return nil, nil
 	}
+	if _, err := s.RemoveStale(); err != nil {
+		return nil, err
+	}
 	release, err := s.use(unix.LOCK_EX)
 	if err != nil {
 		return nil, err
@@ -164,9 +167,6 @@ func (s *Store) Collect(limit int64, pins Pins) ([]Garbage, error) {
 
 // choose gives the items of Garbage(limit) the names of deleted objects. The caller has the lock `use` alone.
 func (s *Store) choose(limit int64, pins Pins) ([]Garbage, error) {
-	if _, err := s.RemoveStale(); err != nil {
-		return nil, err
-	}
 	plan, err := s.Garbage(limit, pins)
 	if err != nil {
 		return nil, err

@@ -35,6 +35,10 @@ var killed = map[string]func(s *Store) error{
 		_, err = s.Import(fetched, []string{"out"}, func(_ Output, dir string) error { return files{"x": "new"}.write(dir) })
 		return err
 	},
+	"a completion": func(s *Store) error { // see TestABegunCommitIsCompletedAfterAKillAtAnyStep
+		_, err := s.Complete(key("new"))
+		return err
+	},
 	"gc": func(s *Store) error {
 		_, err := s.Collect(1, nil)
 		return err
@@ -105,4 +109,77 @@ func changeUntilKilled(t *testing.T, text string) {
 		return nil
 	})
 	must.OK(t, killed[text[len(step)+len(dir)+2:]](must.Get(Open(dir))(t)))
+}
+
+// beginCommit leaves a result whose commit has begun: no object gets its name.
+func beginCommit(t *testing.T, s *Store, content files) {
+	t.Helper()
+	disk.Fail(func(op, path string) error {
+		if op == "rename" && filepath.Dir(path) == s.path("objects") {
+			return syscall.ENOSPC
+		}
+		return nil
+	})
+	_, err := tryCommit(s, "new", content)
+	disk.Fail(nil)
+	wantError(t, "commit", err, syscall.ENOSPC)
+}
+
+// Once the output of a stage is written, the next process commits it, after an error or a kill at any step of that
+// process too, and a commit can be completed twice.
+func TestABegunCommitIsCompletedAfterAKillAtAnyStep(t *testing.T) {
+	content := files{"x": "new", "sub/y": "y", "times.json": "1"}
+	for step, ended := 1, false; !ended; step++ {
+		s := openStore(t)
+		beginCommit(t, s, content)
+		record := must.Get(os.ReadFile(s.path("staging", key("new"), recordName)))(t)
+		c := exec.Command(os.Args[0], "-test.run=^TestAStoreIsSoundAfterAKillAtAnyStep$")
+		c.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s a completion", killVariable, step, s.Dir()))
+		out, err := c.CombinedOutput()
+		if ended = err == nil; !ended && c.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+			t.Fatalf("step %d: %v\n%s", step, err, out)
+		}
+		must.OK(t, lock(t, s, "new").Unlock())
+		m := must.Get(s.Lookup(key("new")))(t)
+		must.OK(t, s.Verify(m))
+		wantContent(t, s, m, "sub/y", "y")
+		// Another process that has read the record continues.
+		must.OK(t, files{recordName: string(record)}.write(s.path("staging", key("new"))))
+		if again := must.Get(s.Complete(key("new")))(t); again == nil || !again.SameOutputs(m) {
+			t.Errorf("step %d: completed again: got %+v, want %+v", step, again, m)
+		}
+		if none := must.Get(s.Complete(key("new")))(t); none != nil {
+			t.Errorf("step %d: got %+v, want nothing left to complete", step, none)
+		}
+		wantEqual(t, "last result", must.Get(s.Last("x", "stage.toy.new"))(t).Key, key("new"))
+		if step > 100 {
+			t.Fatal("a completion has more than 100 steps")
+		}
+	}
+}
+
+// After a power cut a written output may lack bytes.
+func TestATornOutputIsNotCommitted(t *testing.T) {
+	one := func(dir, pattern string) string { return must.Get(filepath.Glob(filepath.Join(dir, pattern)))(t)[0] }
+	for name, tear := range map[string]func(dir string) error{
+		"a file":         func(dir string) error { return os.WriteFile(one(dir, "*/x"), []byte("ne"), 0) },
+		"no file":        func(dir string) error { return os.Remove(one(dir, "*/x")) },
+		"no port":        func(dir string) error { return os.RemoveAll(filepath.Dir(one(dir, "*/x"))) },
+		"times":          func(dir string) error { return os.Truncate(one(dir, "*/times.json"), 0) },
+		"the record":     func(dir string) error { return files{recordName: `{"key": "`}.write(dir) },
+		"another record": func(dir string) error { return files{recordName: "{}"}.write(dir) },
+	} {
+		s := openStore(t)
+		beginCommit(t, s, files{"x": "new", "times.json": "1"})
+		dir := s.path("staging", key("new"))
+		must.OK(t, filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+			return errors.Join(err, os.Chmod(path, 0o700))
+		}))
+		must.OK(t, tear(dir))
+		must.OK(t, lock(t, s, "new").Unlock())
+		if _, err := s.Lookup(key("new")); !errors.Is(err, ErrNotFound) {
+			t.Errorf("%s: got %v, want no result", name, err)
+		}
+		wantEmpty(t, s.path("staging"))
+	}
 }

@@ -10,11 +10,11 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"rcgrpo/engine/internal/alive"
 	"rcgrpo/engine/internal/disk"
 )
 
@@ -41,13 +41,7 @@ const exitAt = 8192
 
 // ExitText is the exit record that the supervising shell of a program writes with `echo "TEXT"` to the
 // inherited file: $? and the boot id, since a record written before a power cut proves nothing after it.
-func ExitText() string { return "exit $? " + boot() }
-
-// boot identifies this start of the machine. If it is "", no exit record is valid.
-var boot = sync.OnceValue(func() string {
-	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return strings.TrimSpace(string(id))
-})
+func ExitText() string { return "exit $? " + alive.Boot() }
 
 // PrepareExit makes the file ready for the exit record of a program that inherits it.
 func (l *Lock) PrepareExit() error {
@@ -87,7 +81,7 @@ func (l *Lock) Exit() (code int, at time.Time, ok bool) {
 	}
 	line, _, whole := strings.Cut(string(text[:n]), "\n")
 	words := strings.Fields(line)
-	if !whole || len(words) != 3 || words[0] != "exit" || words[2] != boot() {
+	if !whole || len(words) != 3 || words[0] != "exit" || words[2] != alive.Boot() {
 		return 0, at, false
 	}
 	if code, err = strconv.Atoi(words[1]); err != nil {
@@ -164,12 +158,20 @@ func (l *Lock) Unlock() error {
 	return errors.Join(err, unix.Flock(int(l.file.Fd()), unix.LOCK_UN), l.file.Close())
 }
 
-// TryLock acquires the lock of a key. It returns nil if another process or goroutine holds it.
+// TryLock acquires the lock of a key and completes a commit that an earlier holder has begun. It returns nil if another
+// process or goroutine holds the lock.
 func (s *Store) TryLock(key string) (*Lock, error) {
 	if err := validKey(key); err != nil {
 		return nil, err
 	}
-	return s.lock(s.path(s.lockFolder(), key), unix.LOCK_EX|unix.LOCK_NB)
+	l, err := s.lock(s.path(s.lockFolder(), key), unix.LOCK_EX|unix.LOCK_NB)
+	if l == nil || err != nil {
+		return nil, err
+	}
+	if _, err := s.Complete(key); err != nil {
+		return nil, errors.Join(err, l.Unlock())
+	}
+	return l, nil
 }
 
 // LockFile acquires the lock of a file outside any store. A held lock is an error.
@@ -218,7 +220,7 @@ func lockFile(path string, how int) (*Lock, error) {
 			if errors.Is(err, unix.EWOULDBLOCK) {
 				return nil, nil
 			}
-			if errors.Is(err, unix.ENOLCK) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) {
+			if alive.Without(err) {
 				err = fmt.Errorf("the store needs locks on files, and its file system has none "+
 					"(name a folder on another file system, store { path } in the site file): %w", err)
 			}
@@ -237,18 +239,18 @@ func lockFile(path string, how int) (*Lock, error) {
 	}
 }
 
-// RemoveStale removes the leftovers of killed runs: free lock files, unfinished output, and scratch folders of keys
-// that have a result. It leaves the lock file of a program that has succeeded without its engine, since a run may still
-// use the output. busy lists the keys whose locks are held.
+// RemoveStale completes the commits of killed runs and removes their leftovers: free lock files, unfinished output, and
+// scratch folders of keys that have a result. It leaves the lock file of a program that has succeeded without its
+// engine, since a run may still use the output. busy lists the keys whose locks are held.
 func (s *Store) RemoveStale() (busy []string, err error) {
 	for _, folder := range []string{s.lockFolder(), "staging", "work", "jobs"} {
 		err := s.each(folder, func(key, _ string) error {
 			if validKey(key) != nil { // the lock of gc, in a shared store
 				return nil
 			}
-			committed := disk.Exists(s.manifestPath(key))
+			committed := func() bool { return disk.Exists(s.manifestPath(key)) }
 			_, open := s.openJob(key)
-			if folder == "work" && !committed || open { // to resume from, or in use by a job
+			if folder == "work" && !committed() || open { // to resume from, or in use by a job
 				return nil
 			}
 			lock, err := s.TryLock(key)
@@ -260,11 +262,11 @@ func (s *Store) RemoveStale() (busy []string, err error) {
 				return nil
 			}
 			errs := []error{s.Discard(key), os.RemoveAll(s.Jobs(key))}
-			if committed {
+			if committed() {
 				errs = append(errs, s.RemoveWork(key))
 			}
 			end := lock.Unlock
-			if lock.orphan && !committed {
+			if lock.orphan && !committed() {
 				end = lock.file.Close
 			}
 			return errors.Join(append(errs, end())...)

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"rcgrpo/engine/internal/alive"
 	"rcgrpo/engine/internal/disk"
 	"rcgrpo/internal/must"
 )
@@ -139,15 +140,14 @@ const claimKey = "0123456789abcdef"
 // two hosts.
 func sharedStore(t *testing.T) *Store {
 	t.Helper()
-	beat, lost := beatEvery, lostAfter
-	SetClaimTimes(20*time.Millisecond, 300*time.Millisecond)
+	beat, lost := alive.SetTimes(20*time.Millisecond, 300*time.Millisecond)
 	disk.Lack(func(op, path string) error {
 		if op == "flock" {
 			return unix.EOPNOTSUPP
 		}
 		return nil
 	})
-	t.Cleanup(func() { SetClaimTimes(beat, lost); disk.Lack(nil) })
+	t.Cleanup(func() { alive.SetTimes(beat, lost); disk.Lack(nil) })
 	s := must.Get(Open(filepath.Join(t.TempDir(), "store")))(t)
 	must.OK(t, s.Share())
 	other := must.Get(Open(s.Dir()))(t)
@@ -171,7 +171,7 @@ func within(t *testing.T, s *Store) *Lock {
 func TestClaimsHaveOneHolder(t *testing.T) {
 	s := sharedStore(t)
 	first := must.Get(s.TryLock(claimKey))(t)
-	for until := time.Now().Add(2 * lostAfter); time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
+	for until := time.Now().Add(2 * alive.Lost()); time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
 		if l := must.Get(s.TryLock(claimKey))(t); l != nil {
 			t.Fatal("a claim with a beat was taken over")
 		}

@@ -1,17 +1,19 @@
 package artifact
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"rcgrpo/engine/internal/alive"
 	"rcgrpo/engine/internal/disk"
+	"rcgrpo/engine/journal"
 )
 
 // A run pins the keys of its plan in a file of its run folder, and gc leaves their results alone while the run or a
@@ -49,29 +51,28 @@ func (s *Store) Pin(file string, keys ...string) error {
 	if err != nil {
 		return err
 	}
-	f, err := disk.OpenFile(file, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	return errors.Join(WritePins(file, keys), release())
+}
+
+// WritePins is Pin for a caller that keeps gc out.
+func WritePins(file string, keys []string) error {
+	j, err := journal.Open(file)
 	if err != nil {
-		return errors.Join(err, release())
+		return err
 	}
-	_, err = disk.Write(f, []byte(PinsText(keys)))
-	return errors.Join(err, f.Close(), release())
+	keys = slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return key == "" })
+	return errors.Join(j.Append(keys), j.Close())
 }
 
-// PinsText is the content of a file of pins, without the empty keys.
-func PinsText(keys []string) string {
-	var b strings.Builder
-	for _, key := range keys {
-		if key != "" {
-			b.WriteString(key + "\n")
-		}
-	}
-	return b.String()
-}
-
-// ReadPins returns the keys in a file of pins; none if there is no file. A torn line pins nothing.
-func ReadPins(file string) []string {
-	text, _ := os.ReadFile(file)
-	return strings.Fields(string(text))
+// ReadPins returns the keys in a file of pins; none if there is no file. A torn record pins nothing.
+func ReadPins(file string) (keys []string) {
+	journal.Read(file, 0, func(record []byte) error {
+		var pinned []string
+		err := json.Unmarshal(record, &pinned)
+		keys = append(keys, pinned...)
+		return err
+	})
+	return keys
 }
 
 // OpenWork returns the keys that a process is making or that a job of a cluster may make, with the path of the run
@@ -109,7 +110,7 @@ func (s *Store) held(key string) bool {
 		_, free := released(f)
 		return !free
 	}
-	return errors.Is(disk.Flock(f, unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
+	return alive.Held(f)
 }
 
 // Jobs is the folder of a key's jobs in the queue of a cluster (package slurm). It has a file N for each attempt, whose

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"rcgrpo/engine/internal/disk"
 )
@@ -20,21 +21,30 @@ type Staging struct {
 	ports map[string]string // folder of each port
 }
 
-// Begin starts a result and removes the unfinished output of an earlier attempt. The caller holds the lock of
-// the key.
+// recordName is the name of the manifest of a result beside its staged ports: all of them are written, and any process
+// can complete the commit.
+const recordName = ".manifest"
+
+// Begin starts a result and removes the output of an earlier attempt. The caller holds the lock of the key.
 func (s *Store) Begin(key string) (*Staging, error) {
-	if err := s.Discard(key); err != nil {
+	dir, err := s.path("staging", key), validKey(key)
+	if err == nil {
+		err = os.RemoveAll(dir)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("begin %s: %w", key, err)
 	}
-	return &Staging{store: s, key: key, dir: s.path("staging", key), ports: map[string]string{}}, nil
+	return &Staging{store: s, key: key, dir: dir, ports: map[string]string{}}, nil
 }
 
-// Discard removes the unfinished output of a stage. The caller holds the lock of the key.
+// Discard removes the output of a stage unless all of it is written: then Complete commits it. The caller holds the
+// lock of the key.
 func (s *Store) Discard(key string) error {
-	if err := validKey(key); err != nil {
+	dir := s.path("staging", key)
+	if err := validKey(key); err != nil || disk.Exists(filepath.Join(dir, recordName)) {
 		return err
 	}
-	return os.RemoveAll(s.path("staging", key))
+	return os.RemoveAll(dir)
 }
 
 // Dir returns the folder to fill for a port and creates it at the first call.
@@ -59,13 +69,13 @@ func (g *Staging) Take(port, dir string) error {
 	return nil
 }
 
-// Abort removes the output written so far.
-func (g *Staging) Abort() error { return os.RemoveAll(g.dir) }
+// Abort is Discard.
+func (g *Staging) Abort() error { return g.store.Discard(g.key) }
 
 // Commit makes the files of a result durable, moves them to their objects and names its manifest: from then on Lookup
 // finds it. m gets its Key and Outputs; types holds the artifact type of each declared port. A declared port that was
-// not written, or a written one that was not declared, is an error. After an error, such as that of the flush, the key
-// has no new result and Abort may follow.
+// not written, or a written one that was not declared, is an error. After an error the key has no new result and Abort
+// may follow. If it is an error of the last part, after the flush, or a kill, Complete commits the result later.
 func (g *Staging) Commit(m Manifest, types map[string]string) (*Manifest, error) {
 	m.Key = g.key
 	m.Outputs = make(map[string]Output, len(types))
@@ -74,31 +84,63 @@ func (g *Staging) Commit(m Manifest, types map[string]string) (*Manifest, error)
 			return nil, fmt.Errorf("commit %s: port %q was written but is not declared", m.Address, port)
 		}
 	}
-	folders := map[string]string{} // by digest
 	for port, typ := range types {
 		if g.ports[port] == "" {
 			return nil, fmt.Errorf("commit %s: port %q was declared but never created", m.Address, port)
 		}
-		o, err := g.finish(port, typ, folders)
+		o, err := g.finish(port, typ)
 		if err != nil {
 			return nil, fmt.Errorf("commit %s, port %q: %w", m.Address, port, err)
 		}
 		m.Outputs[port] = o
 	}
-	err := g.name(&m, m.Ports(), folders, true)
-	if err == nil {
-		err = g.store.Remember(m.Experiment, m.Address, m.Key)
-	}
-	if err != nil {
+	if err := g.store.writeJSON(g.dir, filepath.Join(g.dir, recordName), m); err != nil {
 		return nil, fmt.Errorf("commit %s: %w", m.Address, err)
 	}
-	g.Abort() // it is empty; RemoveStale removes what remains after an error
-	return &m, nil
+	return &m, g.store.complete(&m)
 }
 
-// finish records the files of a port, whose times.* files form an object of their own, and gives them the mode and the
-// time of files of results. It adds the folders of the objects to folders.
-func (g *Staging) finish(port, typ string, folders map[string]string) (Output, error) {
+// Complete finishes the commit of a key whose output is written, whichever process has begun it, and returns the
+// result; nil if there is no such output. It may be repeated after an error or a kill. A power cut may have torn files,
+// so it reads all of them. The caller holds the lock of the key, or has lost it to a process that does the same.
+func (s *Store) Complete(key string) (*Manifest, error) {
+	m, dir := new(Manifest), s.path("staging", key)
+	err := readJSON(filepath.Join(dir, recordName), m)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil || m.Key != key || m.check() != nil: // torn
+		return nil, os.RemoveAll(dir)
+	}
+	for _, o := range m.objects() {
+		from := filepath.Join(dir, o.Digest)
+		if !disk.Exists(from) { // it has its name already
+			from = s.objectDir(o.Digest)
+		}
+		if _, err := verifyFiles(from, m.Address, o.Files, time.Time{}); err != nil {
+			return nil, os.RemoveAll(dir)
+		}
+	}
+	return m, s.complete(m)
+}
+
+// complete is the part of a commit that can be repeated.
+func (s *Store) complete(m *Manifest) error {
+	dir := s.path("staging", m.Key)
+	err := s.name(dir, recordName, m, m.Ports())
+	if err == nil {
+		err = s.Remember(m.Experiment, m.Address, m.Key)
+	}
+	if err != nil {
+		return fmt.Errorf("commit %s: %w", m.Address, err)
+	}
+	os.RemoveAll(dir) // it is empty; RemoveStale removes what remains after an error
+	return nil
+}
+
+// finish records the files of a port, whose times.* files form an object of their own, gives them the mode and the time
+// of files of results, and the folders of the objects the names of their digests.
+func (g *Staging) finish(port, typ string) (Output, error) {
 	dir := filepath.Join(g.dir, port)
 	if taken := g.ports[port]; taken != dir { // a scratch folder, whose files must not become read-only there
 		if err := g.store.rename(taken, dir); err != nil {
@@ -129,12 +171,20 @@ func (g *Staging) finish(port, typ string, folders map[string]string) (Output, e
 		return Output{}, errors.New("nothing was written")
 	}
 	o := newOutput(typ, files)
-	folders[o.Digest] = dir
-	if len(times) > 0 {
+	if err = g.rename(dir, o); err == nil && len(times) > 0 {
 		second := newOutput("times", times)
-		o.Times, folders[second.Digest] = &second, timesDir
+		o.Times, err = &second, g.rename(timesDir, second)
 	}
-	return o, nil
+	return o, err
+}
+
+// rename gives the folder of an object the name of its digest, below which ports with the same files are one.
+func (g *Staging) rename(from string, o Output) error {
+	err := g.store.rename(from, filepath.Join(g.dir, o.Digest))
+	if errors.Is(err, fs.ErrExist) {
+		return os.RemoveAll(from)
+	}
+	return err
 }
 
 // newOutput describes an object.
@@ -146,18 +196,15 @@ func newOutput(typ string, files []FileInfo) Output {
 	return o
 }
 
-// name flushes a result, renames the folders of its objects to their names, and gives its manifest its name. The
-// objects of ports must then be here. Without replace, a manifest that exists stays, which has the same outputs.
+// name flushes a result, moves its objects from dir, and gives its record there, unless that is "", the name of a
+// manifest. The objects of ports must then be here. Each step may be done already, by this process or another.
 //
-// The manifest is written before the flush, so that none is ever torn. gc is kept out between the first object and the
-// manifest: it removes what no manifest names, and an object that is here already may be one that it has chosen.
-func (g *Staging) name(m *Manifest, ports []string, folders map[string]string, replace bool) error {
-	s, record := g.store, filepath.Join(g.dir, ".manifest")
-	if err := s.writeJSON(g.dir, record, m); err != nil {
-		return err
-	}
+// The record is written before the flush, so that no manifest is ever torn. After a failed flush all is removed, as
+// another flush may succeed although files are lost. gc is kept out between the first object and the manifest: it
+// removes what no manifest names, and an object that is here already may be one that it has chosen.
+func (s *Store) name(dir, record string, m *Manifest, ports []string) error {
 	if err := s.flushes.flush(s.sync); err != nil {
-		return fmt.Errorf("flush the store %s: %w", s.dir, err)
+		return errors.Join(fmt.Errorf("flush the store %s: %w", s.dir, err), os.RemoveAll(dir))
 	}
 	release, err := s.Use()
 	if err != nil {
@@ -165,11 +212,8 @@ func (g *Staging) name(m *Manifest, ports []string, folders map[string]string, r
 	}
 	defer release()
 	for _, o := range m.objects() {
-		if dir := folders[o.Digest]; dir != "" {
-			if err := s.place(dir, o); err != nil {
-				return err
-			}
-			delete(folders, o.Digest) // two ports may have the same files
+		if err := s.place(filepath.Join(dir, o.Digest), o); err != nil {
+			return err
 		}
 	}
 	for _, port := range ports {
@@ -177,16 +221,24 @@ func (g *Staging) name(m *Manifest, ports []string, folders map[string]string, r
 			return fmt.Errorf("port %s: %w", port, ErrNotHere)
 		}
 	}
-	if !replace && disk.Exists(s.manifestPath(m.Key)) {
+	if record == "" {
 		return nil
 	}
-	return s.rename(record, s.manifestPath(m.Key))
+	err = s.rename(filepath.Join(dir, record), s.manifestPath(m.Key))
+	if errors.Is(err, fs.ErrNotExist) && disk.Exists(s.manifestPath(m.Key)) { // another process was first
+		return nil
+	}
+	return err
 }
 
-// place renames a folder to its object. An object that exists and is right stays; a wrong one is replaced whole.
+// place renames a folder, if it exists, to its object. An object that exists and is right stays; a wrong one is
+// replaced whole.
 func (s *Store) place(dir string, o Output) error {
 	target := s.objectDir(o.Digest)
 	for range 2 {
+		if !disk.Exists(dir) {
+			return nil
+		}
 		err := s.rename(dir, target)
 		if !errors.Is(err, fs.ErrExist) {
 			return err
@@ -233,15 +285,14 @@ func (s *Store) Import(m Manifest, ports []string, fill func(o Output, dir strin
 		return nil, err
 	}
 	defer staging.Abort()
-	folders := map[string]string{} // by digest
 	for _, port := range m.Ports() {
 		wanted := slices.Contains(ports, port)
 		for _, o := range m.Outputs[port].Objects() {
+			dir := filepath.Join(staging.dir, o.Digest)
 			_, err := s.verify("", o, Sealed)
-			if err == nil || folders[o.Digest] != "" || !wanted && errors.Is(err, ErrNotHere) {
+			if err == nil || disk.Exists(dir) || !wanted && errors.Is(err, ErrNotHere) {
 				continue
 			}
-			dir := filepath.Join(staging.dir, o.Digest)
 			if err := s.MakeDir(dir); err != nil {
 				return nil, err
 			}
@@ -253,10 +304,17 @@ func (s *Store) Import(m Manifest, ports []string, fill func(o Output, dir strin
 					return nil, err
 				}
 			}
-			folders[o.Digest] = dir
 		}
 	}
-	if err := staging.name(&m, ports, folders, have == nil); err != nil {
+	record := ""
+	if have == nil {
+		record = ".fetched" // not recordName: an import is not completed but repeated
+		err = s.writeJSON(staging.dir, filepath.Join(staging.dir, record), m)
+	}
+	if err == nil {
+		err = s.name(staging.dir, record, &m, ports)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("import %s: %w", m.Address, err)
 	}
 	return &m, nil

@@ -251,6 +251,25 @@ func (s *Store) ObjectPath(o Output, f FileInfo) string {
 	return filepath.Join(s.objectDir(o.Digest), filepath.FromSlash(f.Name))
 }
 
+// OpenObject opens a file of an object that is sent elsewhere. A link out of the store is an error, wherever it stands
+// in the path: the store may be a copy of someone else's.
+func (s *Store) OpenObject(o Output, f FileInfo) (*os.File, error) {
+	root, err := os.OpenRoot(s.path("objects"))
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	name := filepath.Join(o.Digest, filepath.FromSlash(f.Name))
+	if info, err := root.Lstat(name); err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s %w: remove the object, and the next run makes it again", s.ObjectPath(o, f), disk.ErrNotPlain)
+	}
+	file, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", s.ObjectPath(o, f), err)
+	}
+	return file, nil
+}
+
 // pointer is the content of last/HASH.json. Earlier releases made that file a link to the manifest, which has the same
 // fields.
 type pointer struct {
@@ -363,7 +382,8 @@ func readJSON(path string, v any) error {
 }
 
 // Part returns the files that a store needs for some ports of one result: slash-separated name below the
-// store's folder to path. It does not check the files. For a port that is not here the error is ErrNotHere.
+// store's folder to path. It does not check the contents, but that they are no links. For a port that is not here the
+// error is ErrNotHere.
 func (s *Store) Part(key string, ports ...string) (map[string]string, error) {
 	m, err := s.Manifest(key)
 	if err != nil {
@@ -380,6 +400,11 @@ func (s *Store) Part(key string, ports ...string) (map[string]string, error) {
 		}
 		for _, object := range o.Objects() {
 			for _, f := range object.Files {
+				file, err := s.OpenObject(object, f)
+				if err != nil {
+					return nil, err
+				}
+				file.Close()
 				files["objects/"+object.Digest+"/"+f.Name] = s.ObjectPath(object, f)
 			}
 		}

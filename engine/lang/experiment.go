@@ -44,8 +44,9 @@ type Source struct {
 	// Name overrides the experiment's name, by default the name of its file or folder.
 	Name string `json:",omitempty"`
 	// Digests pins the digests of file() and dir() by absolute path, as found by an earlier Load
-	// (Experiment.Digests). Other paths are read.
+	// (Experiment.Digests) after Since. Other paths are read.
 	Digests map[string]string `json:",omitempty"`
+	Since   time.Time         `json:",omitzero"`
 
 	// Sets are overrides of settings, `ADDRESS.SETTING=VALUE` (--set); later ones win.
 	Sets []string `json:",omitempty"`

@@ -194,7 +194,8 @@ func (l *loader) dataFunction(base string, dir bool) function.Function {
 				return cty.NilVal, function.NewArgError(0, err)
 			}
 			l.x.Digests[digestName(path, left)] = digest
-			return cty.CapsuleVal(fileType, &artifact.File{Path: path, Digest: digest, Dir: dir, Left: left}), nil
+			return cty.CapsuleVal(fileType, &artifact.File{Path: path, Digest: digest, Dir: dir, Left: left,
+				Since: l.x.Source.Since}), nil
 		},
 	}
 	if dir {

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -70,6 +71,9 @@ func tooManyErrors() *hcl.Diagnostic {
 }
 
 func newLoader(src Source) *loader {
+	if src.Since.IsZero() {
+		src.Since = time.Now()
+	}
 	return &loader{src: src, scopes: map[string]*scope{}, bodies: map[string]*hclsyntax.Body{},
 		x: &Experiment{
 			Source: src, Files: map[string]*hcl.File{}, Digests: map[string]string{}, Vars: map[string]string{},

@@ -460,10 +460,12 @@ func (x *Experiment) Publishes(n *Node) []Published {
 // experiment itself reads, also inside a published folder: its record, which may come from a shared store, names the
 // files in it.
 func (l *loader) checkPublished() {
-	sources := slices.Clone(l.parsed)
-	for name := range l.x.Digests {
-		path, _, _ := strings.Cut(name, "\x00") // see digestName
-		sources = append(sources, path)
+	sources := map[string]bool{} // and the folders that contain them
+	for _, path := range slices.Concat(l.parsed, slices.Collect(maps.Keys(l.x.Digests))) {
+		path, _, _ = strings.Cut(path, "\x00") // see digestName
+		for ; !sources[path]; path = filepath.Dir(path) {
+			sources[path] = true
+		}
 	}
 	taken := map[string]*Node{}
 	for _, n := range l.x.Nodes {
@@ -483,10 +485,7 @@ func (l *loader) checkPublished() {
 					first, short, name), "the other one", other.Range)
 			}
 			taken[name] = n
-			file := absolute(filepath.Join(l.x.Dir, filepath.FromSlash(name)))
-			if slices.ContainsFunc(sources, func(path string) bool {
-				return path == file || strings.HasPrefix(path, file+string(filepath.Separator))
-			}) {
+			if sources[absolute(filepath.Join(l.x.Dir, filepath.FromSlash(name)))] {
 				l.errorf(n.Range, "Published over a source", "%s would publish %s, which is or contains a source of "+
 					"the experiment; change the path of the output.", short, name)
 			}

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"rcgrpo/engine/internal/alive"
 	"rcgrpo/engine/internal/disk"
 	"rcgrpo/engine/proc"
 	"rcgrpo/engine/sched"
@@ -132,11 +133,7 @@ func (l *Ledger) tryLock() (locked bool, err error) {
 			return false, err
 		}
 	}
-	err = disk.Flock(l.mutex, unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		return false, nil
-	}
-	return err == nil, err
+	return alive.Hold(l.mutex)
 }
 
 // ledgerTimeout limits the wait for the mutex, which a run holds for less than a millisecond. Tests shorten it.
@@ -210,11 +207,11 @@ func readLease(path string) (lease Lease, ok bool) {
 		return lease, false
 	}
 	defer f.Close()
-	err = disk.Flock(f, unix.LOCK_SH|unix.LOCK_NB)
-	if err == nil {
+	free, err := alive.Hold(f)
+	if free {
 		os.Remove(path)
 	}
-	if !errors.Is(err, unix.EWOULDBLOCK) {
+	if free || err != nil {
 		return lease, false
 	}
 	return lease, json.NewDecoder(f).Decode(&lease) == nil
@@ -231,7 +228,7 @@ func (l *Ledger) Reserve(lease Lease) (*LeaseFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := disk.Flock(file, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if _, err := alive.Hold(file); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
 	f.file = file

@@ -161,7 +161,7 @@ func (p *Process) stop(grace time.Duration, kill <-chan struct{}) {
 	<-p.Ended
 }
 
-// Every calls f in a goroutine at each interval until stop is called, which waits for it and calls f once more.
+// Every calls f in a goroutine at each interval until stop is called, which waits for it.
 func Every(interval time.Duration, f func()) (stop func()) {
 	end, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -173,15 +173,14 @@ func Every(interval time.Duration, f func()) (stop func()) {
 			case <-tick.C:
 				f()
 			case <-end:
-				f()
 				return
 			}
 		}
 	}()
-	return func() {
+	return sync.OnceFunc(func() {
 		close(end)
 		<-ended
-	}
+	})
 }
 
 // HostName is the name of this machine, or "".

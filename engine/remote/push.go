@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 
 	"rcgrpo/engine/artifact"
 )
@@ -115,7 +114,7 @@ func (r *Remote) pushObject(ctx context.Context, o artifact.Output, again bool) 
 }
 
 func (r *Remote) pushFile(ctx context.Context, o artifact.Output, f artifact.FileInfo) error {
-	in, err := os.Open(r.store.ObjectPath(o, f))
+	in, err := r.store.OpenObject(o, f)
 	if err != nil {
 		return err
 	}

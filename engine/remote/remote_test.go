@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"reflect"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -93,6 +95,38 @@ func TestAFolderOfResultsIsAStore(t *testing.T) {
 		}
 	}
 	wantEqual(t, "check", fmt.Sprint(there.Check()), "[] <nil>")
+}
+
+// A link in the place of a file or folder of an object is not followed: its content would reach the shared store.
+func TestAPushFollowsNoLinks(t *testing.T) {
+	for name, replace := range map[string]func(dir, secret string) error{
+		"a file": func(dir, secret string) error {
+			return errors.Join(os.Remove(filepath.Join(dir, "a")), os.Symlink(filepath.Join(secret, "a"), filepath.Join(dir, "a")))
+		},
+		"a folder": func(dir, secret string) error {
+			return errors.Join(os.RemoveAll(dir), os.Symlink(secret, dir))
+		},
+		"a pipe": func(dir, secret string) error {
+			return errors.Join(os.Remove(filepath.Join(dir, "a")), syscall.Mkfifo(filepath.Join(dir, "a"), 0o600))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, secret := inFolder(t), t.TempDir()
+			a := s.machine(t)
+			m := commit(t, a, 1)
+			must.OK(t, os.WriteFile(filepath.Join(secret, "a"), []byte("0123456789"), 0o600)) // as long as the file
+			o := m.Outputs["out"]
+			must.OK(t, replace(filepath.Dir(a.store.ObjectPath(o, o.Files[0])), secret))
+			must.Match(t, a.PushResult(t.Context(), m), map[bool]string{true: "path escapes", false: "is no plain file"}[name == "a folder"])
+			_, err := a.store.Part(m.Key, "out")
+			must.Match(t, err, map[bool]string{true: "path escapes", false: "is no plain file"}[name == "a folder"])
+			for _, name := range names(t, a, "objects/") {
+				if text, _ := os.ReadFile(filepath.Join(s.Folder, name)); string(text) == "0123456789" {
+					t.Errorf("%s has the content of a file outside the store", name)
+				}
+			}
+		})
+	}
 }
 
 // A push that was cut continues: files that are there are not sent again.

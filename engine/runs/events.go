@@ -1,11 +1,9 @@
 package runs
 
 import (
-	"encoding/json"
-	"os"
 	"time"
 
-	"rcgrpo/engine/internal/disk"
+	"rcgrpo/engine/journal"
 )
 
 // EventKind names an event of a run.
@@ -28,7 +26,7 @@ const (
 	EventEnded    EventKind = "ended"   // the run ends: Counts
 )
 
-// Event is a line of a run's events.jsonl.
+// Event is a record of a run's journal.
 type Event struct {
 	Time    time.Time `json:"time"`
 	Address string    `json:"address,omitempty"`
@@ -67,18 +65,18 @@ type Failure struct {
 
 func (f *Failure) Error() string { return f.Text }
 
-// EventLog appends events to a file as JSON Lines. It writes whole lines, so a kill tears at most the last one.
+// EventLog is the journal of a run.
 type EventLog struct {
-	file *os.File
+	*journal.Journal
 	last map[string]time.Time // of the newest written progress, by address
 }
 
 const progressEvery = time.Second // between written progress events of one stage
 
-// OpenEventLog opens a file of events for appending.
+// OpenEventLog opens a journal of events for appending.
 func OpenEventLog(path string) (*EventLog, error) {
-	f, err := disk.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	return &EventLog{file: f, last: map[string]time.Time{}}, err
+	j, err := journal.Open(path)
+	return &EventLog{j, map[string]time.Time{}}, err
 }
 
 // Write appends an event, except for progress that follows other progress of the stage within a second.
@@ -90,13 +88,5 @@ func (l *EventLog) Write(e Event) error {
 		}
 		l.last[e.Address] = e.Time
 	}
-	line, err := json.Marshal(e)
-	if err != nil {
-		return err
-	}
-	_, err = disk.Write(l.file, append(line, '\n'))
-	return err
+	return l.Append(e)
 }
-
-// Close closes the file.
-func (l *EventLog) Close() error { return l.file.Close() }

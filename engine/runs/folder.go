@@ -18,9 +18,8 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/internal/alive"
 	"rcgrpo/engine/internal/disk"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/proc"
@@ -33,10 +32,10 @@ import (
 //	plan.json       Record
 //	pins            keys of results that gc leaves alone while the run, or a stage that it has started, lives: see Pins
 //	nodes/NAME.json Assignment of a stage, rewritten at each start
-//	nodes/NAME.events.jsonl events of the stage's process, truncated at each start
+//	nodes/NAME.journal events of the stage's process, truncated at each start
 //	logs/NAME.log   output of a stage
 //	shown/NAME/     output that is not committed, because inputs were missing
-//	events.jsonl
+//	journal         events of the run
 //	lock            locked while the engine of the run lives
 type Folder string
 
@@ -106,9 +105,12 @@ func (f Folder) Log(address string) string { return f.Path("logs", FileName(addr
 // Shown returns the folder for output that is not committed.
 func (f Folder) Shown(address string) string { return f.Path("shown", FileName(address)) }
 
-// Events returns the path of the events of a stage's process.
+// Journal returns the path of the events of the run.
+func (f Folder) Journal() string { return f.Path("journal") }
+
+// Events returns the journal of a stage's process.
 func (f Folder) Events(address string) string {
-	return f.Path("nodes", FileName(address)+".events.jsonl")
+	return f.Path("nodes", FileName(address)+".journal")
 }
 
 // Name returns the name of a run for people: EXPERIMENT/ID.
@@ -173,8 +175,9 @@ func Create(
 	for _, n := range record.Nodes {
 		keys = append(keys, n.Key)
 	}
-	errs := []error{disk.Flock(lock, unix.LOCK_EX|unix.LOCK_NB),
-		disk.WriteFile(temporary.Path("pins"), []byte(artifact.PinsText(keys)), 0o600),
+	_, lockErr := alive.Hold(lock)
+	errs := []error{lockErr,
+		artifact.WritePins(temporary.Path("pins"), keys),
 		WriteJSON(temporary.Path("source.json"), source), WriteJSON(temporary.Path("plan.json"), record)}
 	for name, text := range files {
 		path := temporary.Path(name)
@@ -237,31 +240,11 @@ func (f Folder) Live() bool {
 		return false
 	}
 	defer lock.Close()
-	if errors.Is(unix.Flock(int(lock.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK) {
+	if alive.Held(lock) {
 		return true
 	}
 	record, err := f.Record()
-	return err == nil && record.Host != proc.HostName() && f.touched()
-}
-
-// TouchEvery is how often the engine of a run touches its lock, for other hosts.
-const TouchEvery = 15 * time.Second
-
-// touched reports whether the lock was touched recently, by the clock of the file system.
-func (f Folder) touched() bool {
-	locked, err := os.Stat(f.Path("lock"))
-	if err != nil {
-		return false
-	}
-	now := time.Now() // in a store that cannot be written
-	if probe, err := os.CreateTemp(string(f), ".now-*"); err == nil {
-		if info, err := probe.Stat(); err == nil {
-			now = info.ModTime()
-		}
-		probe.Close()
-		os.Remove(probe.Name())
-	}
-	return now.Sub(locked.ModTime()) < 4*TouchEvery
+	return err == nil && record.Host != proc.HostName() && alive.Recent(lock.Name())
 }
 
 // Folders returns the run folders of an experiment, newest first.

@@ -1,49 +1,28 @@
 package runs
 
 import (
-	"bufio"
 	"encoding/json"
-	"errors"
-	"io"
-	"io/fs"
-	"math"
-	"os"
 	"time"
 
+	"rcgrpo/engine/journal"
 	"rcgrpo/engine/proc"
 )
 
 const followEvery = 100 * time.Millisecond
 
-// readEvents calls f for the complete events of a file after offset, skips damaged lines, and returns the new offset.
-// A missing file counts as empty.
-func readEvents(path string, offset int64, f func(Event)) (int64, error) {
-	file, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return offset, nil
-	}
-	if err != nil {
-		return offset, err
-	}
-	defer file.Close()
-	lines := bufio.NewReader(io.NewSectionReader(file, offset, math.MaxInt64-offset))
-	for {
-		line, err := lines.ReadBytes('\n')
-		if err == io.EOF {
-			return offset, nil
-		}
-		if err != nil {
-			return offset, err
-		}
-		offset += int64(len(line))
+// readEvents calls f for the events of a journal behind an offset, and returns the new offset.
+func readEvents(path string, from int64, f func(Event)) (int64, error) {
+	return journal.Read(path, from, func(record []byte) error {
 		var e Event
-		if json.Unmarshal(line, &e) == nil {
+		err := json.Unmarshal(record, &e)
+		if err == nil {
 			f(e)
 		}
-	}
+		return err
+	})
 }
 
-// EventReader reads the events that a stage's process appends to a file.
+// EventReader reads the journal of a stage's process.
 type EventReader struct {
 	offset  int64
 	Failure *Failure // reported by the process
@@ -61,13 +40,15 @@ func (r *EventReader) Read(path string, observe func(Event)) {
 	})
 }
 
-// Follow passes on the events that a stage's process appends to a file (Work.Events) until end is called, which returns
-// the failure that the process reported, or the error of reading the file.
+// Follow passes on the events in the journal of a stage's process (Work.Events) until end is called, which returns
+// the failure that the process reported, or the error of reading the journal.
 func Follow(path string, observe func(Event)) (end func() error) {
 	var r EventReader
-	stop := proc.Every(followEvery, func() { r.Read(path, observe) })
+	read := func() { r.Read(path, observe) }
+	stop := proc.Every(followEvery, read)
 	return func() error {
 		stop()
+		read()
 		if r.Failure != nil {
 			return r.Failure
 		}
@@ -75,7 +56,7 @@ func Follow(path string, observe func(Event)) (end func() error) {
 	}
 }
 
-// lastProgress returns the last progress in a file of events; nil without any.
+// lastProgress returns the last progress in a journal; nil without any.
 func lastProgress(path string) (last *Event) {
 	readEvents(path, 0, func(e Event) {
 		if e.Kind == EventProgress {

@@ -6,9 +6,8 @@ import (
 	"os"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/internal/alive"
 	"rcgrpo/engine/internal/disk"
 	"rcgrpo/engine/proc"
 )
@@ -78,7 +77,7 @@ func (h Holder) Adopt() *os.File {
 	if err != nil {
 		return nil
 	}
-	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+	if held, _ := alive.Hold(f); !held {
 		f.Close()
 		return nil
 	}

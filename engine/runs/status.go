@@ -20,7 +20,7 @@ type Status struct {
 	Last   time.Time // of the last event
 	Nodes  []NodeStatus
 
-	read int64 // bytes of events.jsonl
+	read int64 // bytes of the journal
 }
 
 // NodeStatus is the state of one node in a run.
@@ -57,7 +57,7 @@ func ReadStatus(folder Folder) (*Status, error) {
 // update applies the events since the last call.
 func (s *Status) update() (err error) {
 	nodes := s.byAddress()
-	s.read, err = readEvents(s.Folder.Path("events.jsonl"), s.read, func(e Event) {
+	s.read, err = readEvents(s.Folder.Journal(), s.read, func(e Event) {
 		s.Last = e.Time
 		if e.Kind == EventEnded {
 			s.Ended, s.Live = true, false

@@ -117,7 +117,7 @@ func TestProgressContinuesWhenTheClockIsSet(t *testing.T) {
 		runs.Record{Experiment: "x", Nodes: []runs.NodeRecord{{Address: "stage.toy.a", Verb: "run"}}})
 	must.OK(t, err)
 	defer lock.Close()
-	log := must.Get(runs.OpenEventLog(folder.Path("events.jsonl")))(t)
+	log := must.Get(runs.OpenEventLog(folder.Journal()))(t)
 	const day = 24 * time.Hour
 	now := time.Now()
 	for i, at := range []time.Time{now, now.Add(-day), now.Add(2*time.Second - day), now.Add(4*time.Second - day),

@@ -168,35 +168,22 @@ func (a *attempt) claim() error {
 // startBeat writes a sign of life until the returned function is called. It calls replaced when there is a newer
 // attempt, or when no sign could be written for half of the time after which the attempt counts as lost.
 func (a *attempt) startBeat(replaced func()) (stop func()) {
-	count, written, ended := 0, time.Now(), make(chan struct{})
-	beat := func() bool {
+	count, written, ended := 0, time.Now(), false
+	beat := func() {
+		if ended {
+			return
+		}
 		text := fmt.Appendf(nil, "%d %s", count, nodeName())
 		if disk.Overwrite(filepath.Dir(a.path), a.file("beat"), text) == nil {
 			written = time.Now()
 		}
 		count++
-		return !a.replaced() && time.Since(written) < a.Lost/2
-	}
-	if !beat() {
-		replaced()
-		return func() {}
-	}
-	go func() {
-		every := time.NewTicker(a.Beat)
-		defer every.Stop()
-		for {
-			select {
-			case <-ended:
-				return
-			case <-every.C:
-			}
-			if !beat() {
-				replaced()
-				return
-			}
+		if ended = a.replaced() || time.Since(written) >= a.Lost/2; ended {
+			replaced()
 		}
-	}()
-	return func() { close(ended) }
+	}
+	beat()
+	return proc.Every(a.Beat, beat)
 }
 
 // awaitOthers waits until the attempts before this one have ended, by their records or because they show no sign of

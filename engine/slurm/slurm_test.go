@@ -21,6 +21,7 @@ import (
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/enginetest"
+	"rcgrpo/engine/internal/alive"
 	"rcgrpo/engine/internal/disk"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
@@ -38,7 +39,7 @@ const loaderVariable = "RCGRPO_TEST_LOADER"
 // The test binary is also the program of jobs, and an engine: `cluster EXPERIMENT STORE`.
 func TestMain(m *testing.M) {
 	if os.Getenv(hostVariable) != "" {
-		artifact.SetClaimTimes(100*time.Millisecond, 3*time.Second)
+		alive.SetTimes(100*time.Millisecond, 3*time.Second)
 		disk.Lack(func(op, path string) error {
 			if op == "flock" && (strings.Contains(path, "/claims/") || strings.Contains(path, "/users/")) {
 				return unix.EOPNOTSUPP
@@ -104,6 +105,12 @@ var mortal = &cluster{nodes: 4, port: 8, needs: "slurmctld"}
 
 func (c *cluster) start(t *testing.T) {
 	t.Helper()
+	must.OK(t, c.tryStart(t))
+}
+
+// tryStart returns the error of the start. It skips the test if Slurm is not installed.
+func (c *cluster) tryStart(t *testing.T) error {
+	t.Helper()
 	if _, err := exec.LookPath(c.needs); err != nil || os.Getuid() != 0 {
 		t.Skipf("no %s here: as root, run bench/slurm.sh install accounting", c.needs)
 	}
@@ -120,7 +127,15 @@ func (c *cluster) start(t *testing.T) {
 			c.err = fmt.Errorf("%w\n%s", err, out)
 		}
 	})
-	must.OK(t, c.err)
+	return c.err
+}
+
+// A cluster that cannot start ends the wait for it and shows the reason.
+func TestAClusterThatCannotStartShowsWhatSlurmctldPrinted(t *testing.T) {
+	broken := &cluster{nodes: 1, port: 30, needs: "slurmctld", settings: "Missing=1"}
+	err := broken.tryStart(t)
+	must.Match(t, err, "the cluster has not started, since a daemon could not start", "start")
+	must.Match(t, err, "unrecognized key: Missing", "start")
 }
 
 // conf is the variable that selects the cluster.

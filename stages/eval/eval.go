@@ -172,7 +172,8 @@ func (s *settings) Check() (diags hcl.Diagnostics) {
 		bad(k < 1 || k > s.Samples, "k out of range", s.At["k"], "pass@k is estimated from %d episodes of a task, so each k "+
 			"lies between 1 and that; got %d. Raise samples.", s.Samples, k)
 	}
-	return slices.Concat(diags, blocks.CheckTopP(s.TopP, s.At["top_p"]), s.Limits.Check(), s.Calls.Check())
+	return slices.Concat(diags, blocks.CheckCounts(s.At, map[string]int{"samples": s.Samples}),
+		blocks.CheckTopP(s.TopP, s.At["top_p"]), s.Limits.Check(), s.Calls.Check())
 }
 
 // calls reports whether the policy is an endpoint.

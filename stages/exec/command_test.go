@@ -287,6 +287,26 @@ stage "exec" "a" {
 	}
 }
 
+// A folder on the way to an output may not be a link: its file would be moved out of the user's folder.
+func TestOutputsBehindLinksAreRefused(t *testing.T) {
+	l, outside := newLab(t), t.TempDir()
+	key := filepath.Join(outside, "id")
+	must.OK(t, os.WriteFile(key, []byte("private"), 0o600))
+	events, err := l.run(`
+stage "exec" "a" {
+  command = ["sh", "-c", "rmdir $(dirname $out) && ln -s `+outside+` $(dirname $out)"]
+  outputs = { out = "deep/ssh/id" }
+}
+`, plan.Options{})
+	failed, _ := find(events, runs.EventFailed, "stage.exec.a")
+	if err == nil || !strings.Contains(failed.Text, "deep/ssh is a symbolic link, and a result holds plain files only") {
+		t.Errorf("got %v, %q, want a sentence about the link", err, failed.Text)
+	}
+	if text, err := os.ReadFile(key); string(text) != "private" {
+		t.Errorf("got %q, %v, want that the file stays", text, err)
+	}
+}
+
 // Publishing follows no symbolic link below the experiment's folder. A path that is no plain file is moved aside
 // unread.
 func TestPublishingDoesNotFollowLinks(t *testing.T) {

@@ -113,6 +113,11 @@ func (s *settings) collect(job *engine.Job, dir, port string, secrets map[string
 		return fmt.Errorf("its path contains the value of the secret %s, and paths are stored and printed: give it "+
 			"another one", name)
 	}
+	for folder := path.Dir(path.Clean(to)); folder != "."; folder = path.Dir(folder) {
+		if info, err := os.Lstat(filepath.Join(dir, filepath.FromSlash(folder))); err == nil && !info.IsDir() {
+			return fmt.Errorf("%s is %s, and a result holds plain files only", folder, artifact.Form(info.Mode().Type()))
+		}
+	}
 	made := filepath.Join(dir, filepath.FromSlash(to))
 	info, err := os.Lstat(made)
 	switch {

@@ -233,7 +233,12 @@ func (s *settings) check(tokens bool) hcl.Diagnostics {
 		"sampler_correction compares the sampler's logprobs with those of the training forward. With top_p = %v the "+
 			"sampler's cover only part of the vocabulary; set top_p = 1 or mode = \"off\".", s.TopP)
 	bad(s.Keep < 0, "Negative interval", s.At["keep"], "keep is a number of updates, or 0; got %d.", s.Keep)
+	counts := blocks.CheckCounts(s.At, map[string]int{"updates": s.Updates, "group": s.Group, "batch": s.Batch})
+	diags = append(diags, counts...)
+	bad(counts == nil && s.Batch*s.Group > blocks.MostCount, "Batch too large", s.At["batch"],
+		"An update has at most %d episodes; got %d tasks with %d each.", blocks.MostCount, s.Batch, s.Group)
 	if f := s.Forecast; f != nil {
+		diags = append(diags, blocks.CheckCounts(f.At, map[string]int{"tasks": f.Tasks, "samples": f.Samples})...)
 		bad(f.Tasks < 2, "Too few tasks", f.At["tasks"],
 			"The band of a forecast needs at least 2 tasks; got %d.", f.Tasks)
 		bad(f.Samples <= s.Group, "Too few samples", f.At["samples"],

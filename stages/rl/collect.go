@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"rcgrpo/bfcl"
+	"rcgrpo/stages/rl/blocks"
 )
 
 // Rollout asks for one episode.
@@ -18,6 +20,22 @@ type Rollout struct {
 	Update int    // part of the name of its random stream
 	Member int    // index in its group; part of the name too
 	Token  string // reward token
+}
+
+// Rollouts returns a number of rollouts of each task, in the order of the tasks. More than blocks.MostCount together
+// are an error.
+func Rollouts(tasks []*bfcl.Task, samples int, token string) ([]Rollout, error) {
+	if samples > blocks.MostCount/max(1, len(tasks)) {
+		return nil, fmt.Errorf("%d samples of each of %d tasks are more than %d episodes: lower samples", samples, len(tasks),
+			blocks.MostCount)
+	}
+	all := make([]Rollout, 0, len(tasks)*samples)
+	for _, task := range tasks {
+		for i := range samples {
+			all = append(all, Rollout{Task: task, Member: i, Token: token})
+		}
+	}
+	return all, nil
 }
 
 // Collector samples many episodes concurrently, one per conversation of the policy. An episode that reaches a

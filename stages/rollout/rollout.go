@@ -107,7 +107,8 @@ func (s *settings) Check() (diags hcl.Diagnostics) {
 	diags = append(diags, blocks.CheckTemperature(s.Temperature, false, s.At["temperature"])...)
 	bad(s.calls() && s.Agent != nil, "An agent needs a checkpoint", s.At["agent"],
 		"An agent calls the policy through this program, which serves checkpoints only; here the policy is an endpoint.")
-	return slices.Concat(diags, blocks.CheckTopP(s.TopP, s.At["top_p"]), s.Limits.Check(), s.Calls.Check(),
+	return slices.Concat(diags, blocks.CheckCounts(s.At, map[string]int{"samples": s.Samples}),
+		blocks.CheckTopP(s.TopP, s.At["top_p"]), s.Limits.Check(), s.Calls.Check(),
 		s.Agent.Check())
 }
 

@@ -15,6 +15,8 @@ func TestValuesOutOfRangeAreRefused(t *testing.T) {
 		"temperature = 2\ntop_p = 1": "",
 		"top_p = 0":                  "above 0 and at most 1; got 0",
 		"samples = 0":                "at least once; got 0",
+		"samples = 10000001":         "samples is at most 10000000; got 10000001",
+		"limits {\nsteps = 4611686018427387904\n}": "steps is at most 10000000; got 4611686018427387904",
 	} {
 		_, diags := enginetest.Load(t, lang.Registry{Kind(),
 			enginetest.Given(map[string]string{"checkpoint": "checkpoint", "tasks": "tasks"})},

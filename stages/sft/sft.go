@@ -119,6 +119,7 @@ func (s *settings) Check() (diags hcl.Diagnostics) {
 	bad(s.Batch < 1, "Batch too small", s.At["batch"], "A batch contains at least one trajectory; got %d.", s.Batch)
 	bad(s.Context < 0, "Negative length", s.At["context"],
 		"context is the maximal length in tokens, or 0 for all; got %d.", s.Context)
+	diags = append(diags, blocks.CheckCounts(s.At, map[string]int{"epochs": s.Epochs, "batch": s.Batch})...)
 	return append(diags, s.Settings.Check(s.Batch, s.LR, defaultLR, s.At["lr"])...)
 }
 

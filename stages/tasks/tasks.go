@@ -156,7 +156,8 @@ func (s *settings) Check() (diags hcl.Diagnostics) {
 		"Each seed draws its test drills from a pool of %d, so test must lie between 0 and %d; got %d. Raise pool, or "+
 			"lower test.", s.Pool,
 		max(0, s.Pool), s.Test)
-	return diags
+	return append(diags, blocks.CheckCounts(s.At, map[string]int{"train": s.Train, "skip": s.Skip, "test": s.Test,
+		"pool": s.Pool})...)
 }
 
 // WithoutEffect returns the settings of another source or form, or of an empty set.

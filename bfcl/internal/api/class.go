@@ -10,6 +10,9 @@ import (
 	"rcgrpo/bfcl/internal/py"
 )
 
+// MaxReply limits the text of one reply, in bytes.
+const MaxReply = 4 << 20
+
 // Class describes one simulated class. Methods are in source order, which is the order of its
 // document file.
 type Class struct {

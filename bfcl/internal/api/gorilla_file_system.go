@@ -37,6 +37,8 @@ type File struct {
 
 func (f *File) PyType() string { return "File" }
 
+func (f *File) PyParts() (name, content py.Value) { return f.Name, f.Content }
+
 func (f *File) PyEqual(other py.Value) bool {
 	o, ok := other.(*File)
 	return ok && (f == o || py.Equal(f.Name, o.Name) && py.Equal(f.Content, o.Content))
@@ -64,6 +66,9 @@ func newDirectory(name py.Value, parent *Directory) *Directory {
 }
 
 func (d *Directory) PyType() string { return "Directory" }
+
+// PyParts returns the parts below the directory, without its parent.
+func (d *Directory) PyParts() (name, contents py.Value) { return d.Name, d.Contents }
 
 // PyEqual compares name and contents, not the parent. Directories that contain themselves are equal
 // only if they are identical; Python recurses until the call fails.
@@ -490,19 +495,25 @@ func (g *gorillaFileSystem) find(path, name py.Value) py.Value {
 		return navigationError("find", p)
 	}
 	matches := py.NewList()
-	findBelow(start, strings.TrimRight(p, "/"), name, matches, 0)
+	left := MaxReply
+	findBelow(start, strings.TrimRight(p, "/"), name, matches, 0, &left)
 	return py.NewDict("matches", matches)
 }
 
-func findBelow(dir *Directory, prefix string, name py.Value, matches *py.List, depth int) {
+// findBelow reduces left by the lengths of the paths that it makes: deep directories with many files have paths far
+// longer than their names.
+func findBelow(dir *Directory, prefix string, name py.Value, matches *py.List, depth int, left *int) {
 	checkTreeDepth(depth)
 	for key, item := range dir.Contents.All() {
 		path := prefix + "/" + py.Str(key)
+		if *left -= len(path); *left < 0 {
+			panic(py.Raise("MemoryError", "the paths take more than %d bytes", MaxReply))
+		}
 		if name == nil || try(py.Contains(key, name)) {
 			matches.Append(path)
 		}
 		if sub, ok := item.(*Directory); ok {
-			findBelow(sub, path, name, matches, depth+1)
+			findBelow(sub, path, name, matches, depth+1, left)
 		}
 	}
 }
@@ -563,7 +574,7 @@ func (g *gorillaFileSystem) tail(name, count py.Value) py.Value {
 		panic(py.Raise("TypeError", "slice indices must be integers or None or have an __index__ method"))
 	}
 	from := len(lines) // a count below -len(lines) selects no lines
-	if n, ok := try(py.Int(count)).(int64); ok && -n < int64(len(lines)) {
+	if n, ok := try(py.Int(count)).(int64); ok && n > -int64(len(lines)) {
 		from = int(-n)
 		if from < 0 {
 			from += len(lines)

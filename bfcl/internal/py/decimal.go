@@ -10,11 +10,14 @@ import (
 // maxDecimalPrecision is the largest precision of Python's decimal contexts.
 const maxDecimalPrecision = 999_999_999_999_999_999
 
+// maxRootDigits limits the digits of an inexact SquareRoot.
+const maxRootDigits = 20_000
+
 // SquareRoot returns Decimal(number).sqrt() at the given context precision, as an Opaque Decimal:
 // the number is converted exactly, an exact root keeps the ideal exponent, any other is rounded
 // half to even to that many digits. number must be an int, a bool or a float that is not negative.
 // A precision that is not an int is a TypeError, one out of range a ValueError, and a root of more
-// than maxDigits digits a MemoryError.
+// than maxRootDigits digits a MemoryError.
 func SquareRoot(number, precision Value) (Value, error) {
 	prec, err := decimalPrecision(precision)
 	if err != nil {
@@ -49,7 +52,7 @@ func SquareRoot(number, precision Value) (Value, error) {
 	if new(big.Int).Mul(root, root).Cmp(coefficient) == 0 {
 		return decimalText(root.String(), exponent/2, prec, true), nil
 	}
-	if prec > maxDigits {
+	if prec > maxRootDigits {
 		return nil, Raise("MemoryError", "")
 	}
 	if missing := prec + 2 - len(root.String()); missing > 0 {

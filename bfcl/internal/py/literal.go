@@ -226,6 +226,10 @@ func (p *parser) based(base int) Expr {
 		n++
 	}
 	digits := strings.ReplaceAll(s[:n], "_", "")
+	if len(digits) > maxIntBits/4 { // octal digits take Go minutes, where CPython takes no time
+		p.fail("%s", AsException(errIntText()).Message)
+		return nil
+	}
 	b, ok := new(big.Int).SetString(digits, base)
 	p.pos += 2 + n
 	if !ok || strings.HasSuffix(s[:n], "_") {

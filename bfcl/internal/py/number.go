@@ -8,10 +8,13 @@ import (
 	"strings"
 )
 
-// maxIntBits limits integers made by ** and *, so that one call cannot exhaust the memory. CPython
-// has no such limit, but cannot print an int beyond 4,300 digits (about 14,300 bits); exceeding the
-// limit raises the same error.
-const maxIntBits = 1 << 20
+// maxIntBits limits integers made by **, * and literals, so that one call cannot take memory or
+// minutes. CPython has no such limit, but cannot print an int beyond 4,300 digits (about 14,300
+// bits); exceeding the limit raises the same error.
+const maxIntBits = 1 << 17
+
+// maxRepeated limits the items of a repeated sequence.
+const maxRepeated = 1 << 20
 
 func operandError(op string, a, b Value) error {
 	return Raise("TypeError", "unsupported operand type(s) for %s: '%s' and '%s'", op, TypeName(a), TypeName(b))
@@ -109,7 +112,7 @@ func Sub(a, b Value) (Value, error) {
 	return shrink(new(big.Int).Sub(toBig(a), toBig(b))), nil
 }
 
-// Mul returns a * b; the repetition of a sequence is limited to maxIntBits items.
+// Mul returns a * b; the repetition of a sequence is limited to maxRepeated items.
 func Mul(a, b Value) (Value, error) {
 	if IsNumber(a) && IsNumber(b) {
 		if isFloat(a) || isFloat(b) {
@@ -164,7 +167,7 @@ func repeat(seq, count Value, n int64) (Value, error) {
 	switch {
 	case length == 0:
 		n = 0
-	case n > maxIntBits/int64(length):
+	case n > maxRepeated/int64(length):
 		return nil, Raise("MemoryError", "")
 	}
 	switch s := seq.(type) {

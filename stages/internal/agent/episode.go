@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"time"
 
 	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/internal/environment"
@@ -57,8 +58,23 @@ func (e *episode) serve(h http.Handler, w http.ResponseWriter, r *http.Request) 
 	defer e.pending.Done()
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	defer context.AfterFunc(e.ctx, cancel)()
+	answered, cut := make(chan struct{}), make(chan bool, 1)
+	stop := context.AfterFunc(e.ctx, func() {
+		cancel()
+		select {
+		case <-answered:
+			cut <- false
+		case <-time.After(time.Second): // for a body that never comes, or an answer that no one reads
+			control := http.NewResponseController(w)
+			_, _ = control.SetReadDeadline(time.Now()), control.SetWriteDeadline(time.Now())
+			cut <- true
+		}
+	})
 	h.ServeHTTP(w, r.WithContext(ctx))
+	close(answered)
+	if !stop() && <-cut { // an expired deadline would cancel the next request of the connection too
+		panic(http.ErrAbortHandler)
+	}
 }
 
 // close ends the requests that an agent left behind.

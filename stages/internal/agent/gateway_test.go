@@ -510,6 +510,69 @@ func TestNoAgentHoldsAConnectionToTheTools(t *testing.T) {
 	}
 }
 
+// A request whose body never comes ends with its episode, which waits for it. The next request of a connection is not
+// cut with the one before.
+func TestHalfRequestsEndWithTheirEpisode(t *testing.T) {
+	h := httptest.NewUnstartedServer(nil)
+	begun := make(chan bool, 1)
+	var e *episode
+	start := func() {
+		ctx, cancel := context.WithCancel(t.Context())
+		e = &episode{ctx: ctx, cancel: cancel}
+	}
+	h.Config = serve.NewHTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(time.Hour)) // as serve allows its timeout
+		e.serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			begun <- true
+			text, err := io.ReadAll(r.Body)
+			if len(text) == 5 && string(text) != "quick" {
+				<-r.Context().Done()
+			}
+			if err != nil || r.Context().Err() != nil {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+		}), w, r)
+	}))
+	h.Start()
+	defer h.Close()
+	conn := must.Get(net.Dial("tcp", h.Listener.Addr().String()))(t)
+	must.OK(t, conn.SetDeadline(time.Now().Add(time.Minute)))
+	replies := bufio.NewReader(conn)
+	closes := func() {
+		closed := make(chan bool)
+		go func() { e.close(); close(closed) }()
+		select {
+		case <-closed:
+		case <-time.After(20 * time.Second):
+			t.Fatal("the episode waits for a request that never ends")
+		}
+	}
+	const head = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n"
+	for range 20 {
+		start()
+		must.Get(io.WriteString(conn, head+"whole"))(t)
+		<-begun
+		closes()
+		wantStatus(t, replies, http.StatusServiceUnavailable)
+		start()
+		must.Get(io.WriteString(conn, head+"quick"))(t)
+		<-begun
+		wantStatus(t, replies, http.StatusOK)
+	}
+	start()
+	must.Get(io.WriteString(conn, head+"half"))(t)
+	<-begun
+	closes()
+}
+
+func wantStatus(t *testing.T, r *bufio.Reader, want int) {
+	t.Helper()
+	reply := must.Get(http.ReadResponse(r, nil))(t)
+	if _, err := io.Copy(io.Discard, reply.Body); err != nil || reply.StatusCode != want {
+		t.Errorf("got %s, %v, want %d", reply.Status, err, want)
+	}
+}
+
 func TestRewardsOfPrograms(t *testing.T) {
 	t.Parallel()
 	got, _ := play(t, func(s *Settings) { s.Reward = "program" }, "plain", "nonsense")

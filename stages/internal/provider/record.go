@@ -1,15 +1,13 @@
 package provider
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"slices"
 	"sync"
+
+	"rcgrpo/engine/journal"
 )
 
 // Files of the artifact of the port calls.
@@ -99,14 +97,14 @@ func Sum(rows []Row, p Price) Cost {
 	return c
 }
 
-// record contains the rows of a stage, in memory and in the file to which a running stage appends them. A row replaces
-// an earlier one of the same attempt.
+// record contains the rows of a stage, in memory and in the journal to which a running stage appends them. A row
+// replaces an earlier one of the same attempt.
 type record struct {
 	mu    sync.Mutex
-	rows  map[Call][]Row  // by attempt
-	asked map[Call]string // digests of the requests that find has looked up
-	read  map[Call]int    // attempts whose rows it has returned
-	file  *os.File        // nil for a replay
+	rows  map[Call][]Row   // by attempt
+	asked map[Call]string  // digests of the requests that find has looked up
+	read  map[Call]int     // attempts whose rows it has returned
+	file  *journal.Journal // nil for a replay
 }
 
 func newRecord(rows []Row) *record {
@@ -127,26 +125,20 @@ func (r *record) put(row Row) {
 	r.rows[row.Call] = list
 }
 
-// openRecord opens a file and reads its rows. A torn last line is cut.
+// openRecord opens a journal and reads its rows.
 func openRecord(path string) (*record, error) {
-	text, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	whole := bytes.LastIndexByte(text, '\n') + 1
-	var rows []Row
-	for line := range bytes.Lines(text[:whole]) {
+	r := newRecord(nil)
+	_, err := journal.Read(path, 0, func(text []byte) error {
 		var row Row
-		if err := json.Unmarshal(line, &row); err != nil {
-			return nil, err
-		}
-		rows = append(rows, row)
-	}
-	r := newRecord(rows)
-	if r.file, err = os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
+		err := json.Unmarshal(text, &row)
+		r.put(row)
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
-	return r, r.file.Truncate(int64(whole))
+	r.file, err = journal.Open(path)
+	return r, err
 }
 
 // find returns the final row of a call with a request.
@@ -188,15 +180,10 @@ func (r *record) begin(c Call) int {
 
 // write appends a row.
 func (r *record) write(row Row) error {
-	line, err := encode(row)
-	if err != nil {
-		return err
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.put(row)
-	_, err = r.file.Write(append(line, '\n'))
-	return err
+	return r.file.Append(row)
 }
 
 // all returns the rows in the order of calls and attempts.

@@ -58,12 +58,13 @@ func (c *Result) Replay(ctx context.Context) (calls int, faults []string, err er
 		}
 		tasks = append(tasks, rows...)
 	}
-	if len(tasks)*s.Samples != len(r.played) {
+	rollouts, err := rl.Rollouts(tasks, s.Samples, "")
+	if err != nil || len(rollouts) != len(r.played) {
 		return len(r.rows), []string{fmt.Sprintf("there are %d trajectories, want %d of each of %d tasks", len(r.played),
 			s.Samples, len(tasks))}, nil
 	}
 	m := &Model{client: &Client{settings: endpoint, limits: &Calls{Parallel: 1}, record: newRecord(r.rows)}}
-	again, err := play(ctx, m, c.Benchmark, s.Limits, s.rollouts(tasks), nil)
+	again, err := play(ctx, m, c.Benchmark, s.Limits, rollouts, nil)
 	if err != nil {
 		return 0, nil, err
 	}

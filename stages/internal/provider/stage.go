@@ -81,8 +81,12 @@ func (s Sampling) Run(ctx context.Context, job *engine.Job, tasks []*bfcl.Task) 
 	if n := len(m.Rows()); n > 0 {
 		job.Logf("%d attempts of earlier runs are recorded", n)
 	}
-	progress := sampling.Progress(job, len(tasks)*s.Samples)
-	trajectories, err := play(ctx, m, job.Site.BFCL, s.Limits, s.rollouts(tasks), func(_ int, t *rl.Trajectory) error {
+	rollouts, err := rl.Rollouts(tasks, s.Samples, "")
+	if err != nil {
+		return nil, err
+	}
+	progress := sampling.Progress(job, len(rollouts))
+	trajectories, err := play(ctx, m, job.Site.BFCL, s.Limits, rollouts, func(_ int, t *rl.Trajectory) error {
 		progress(t)
 		return nil
 	})
@@ -129,15 +133,6 @@ func (s Sampling) open(job *engine.Job) (*Model, Price, error) {
 }
 
 // rollouts returns the episodes of the tasks in their order.
-func (s Sampling) rollouts(tasks []*bfcl.Task) (all []rl.Rollout) {
-	for _, task := range tasks {
-		for i := range s.Samples {
-			all = append(all, rl.Rollout{Task: task, Member: i})
-		}
-	}
-	return all
-}
-
 // play plays episodes with a model, whose tools are described in the folder of the benchmark's data.
 func play(ctx context.Context, m *Model, benchmark string, limits *blocks.Limits, episodes []rl.Rollout,
 	finished func(int, *rl.Trajectory) error) ([]*rl.Trajectory, error) {

@@ -458,7 +458,7 @@ func (t *Scratch) Close() error {
 		}
 	}
 	if t.log != nil {
-		err = errors.Join(err, t.log.file.Close())
+		err = errors.Join(err, t.log.journal.Close())
 	}
 	t.rows, t.log = nil, nil
 	return err

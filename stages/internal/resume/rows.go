@@ -13,6 +13,9 @@ import (
 	"strings"
 )
 
+// castagnoli is a function because building the table would slow down programs that do not resume.
+func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
+
 // mark is a length of a file and the checksum up to it.
 type mark struct {
 	Bytes int64  `json:"bytes"`

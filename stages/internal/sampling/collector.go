@@ -169,11 +169,9 @@ func (e Episodes) Run(ctx context.Context, job *engine.Job, stage checkpoint.Mem
 			return nil, err
 		}
 	}
-	var rollouts []rl.Rollout
-	for _, task := range tasks {
-		for i := range e.Samples {
-			rollouts = append(rollouts, rl.Rollout{Task: task, Member: i, Token: token})
-		}
+	rollouts, err := rl.Rollouts(tasks, e.Samples, token)
+	if err != nil {
+		return nil, err
 	}
 	peers, err := checkpoint.Join(job, ranks.Fact{Name: "episodes", Value: strconv.Itoa(len(rollouts))},
 		ranks.Fact{Name: "shape", Value: fmt.Sprintf("%+v", policy.Model.Config())})

@@ -87,9 +87,9 @@ func (e *events) write(text string) error {
 // end ends the stream, after an error with an event that contains it. An error before the first event is returned.
 func (e *events) end(err error) error {
 	if err == nil {
-		return e.write("[DONE]")
+		err = e.write("[DONE]")
 	}
-	if !e.begun {
+	if err == nil || !e.begun {
 		return err
 	}
 	_ = e.send(map[string]any{"error": apiError{Type: "server_error", Message: "the reply was interrupted"}})

@@ -202,7 +202,6 @@ func (s *Server) post(handle func(w http.ResponseWriter, r *request) error) http
 				Message: "the server is shutting down"}
 		}
 		var body []byte
-		var read *request
 		if err == nil { // a request has one reply at least
 			defer s.requests.Add(-1)
 			if s.requests.Add(1) > int64(s.Batcher.Slots()+s.Queue) {
@@ -216,11 +215,14 @@ func (s *Server) post(handle func(w http.ResponseWriter, r *request) error) http
 		}
 		if err == nil {
 			_ = control.SetReadDeadline(time.Time{}) // the body is read; an expired deadline would cancel the request
-			read = &request{ctx: ctx, header: w.Header()}
-			err = s.answer(w, read, body, handle)
+			err = s.answer(w, &request{ctx: ctx, header: w.Header()}, body, handle)
 		}
-		if err == nil || read != nil && r.Context().Err() != nil { // the client has left
+		if err == nil {
 			return
+		}
+		if r.Context().Err() != nil && !errors.As(err, new(*apiError)) { // without an answer net/http would send status 200 and no body
+			err = &apiError{status: http.StatusServiceUnavailable, Type: "server_error", Code: "cancelled",
+				Message: "the request was cut: its client left, or the server is shutting down"}
 		}
 		if errors.Is(err, context.DeadlineExceeded) {
 			err = &apiError{status: http.StatusServiceUnavailable, Type: "server_error", Code: "timeout",

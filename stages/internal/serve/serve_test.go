@@ -719,6 +719,33 @@ func TestShutDownLetsRepliesEnd(t *testing.T) {
 	must.OK(t, <-ended)
 }
 
+// A reply that the end of the server cuts is an error, not a reply of status 200 without a body.
+func TestRepliesThatAreCutAreErrors(t *testing.T) {
+	hold := make(chan bool)
+	l := newLab(t, "qwen", 1, func(string) string { return "ok<|im_end|>" }, nil)
+	l.sampler.wait = func() { <-hold }
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
+	l.Addr = listener.Addr().String()
+	l.http.URL = "http://" + l.Addr
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- l.Serve(ctx, listener, time.Millisecond) }()
+	answer := make(chan string, 1)
+	go func() {
+		status, text, _ := l.post("/v1/completions", `{"model": "tiny", "prompt": "q"}`)
+		answer <- fmt.Sprint(status, " ", text)
+	}()
+	for l.replies.Load() < 1 {
+		time.Sleep(time.Millisecond)
+	}
+	stop()
+	time.AfterFunc(100*time.Millisecond, func() { close(hold) })
+	if got := <-answer; !strings.HasPrefix(got, "503 ") || !strings.Contains(got, "shutting down") {
+		t.Errorf("got %q, want status 503", got)
+	}
+	<-ended
+}
+
 func TestLogHasOneTrajectoryPerConversation(t *testing.T) {
 	path := filepath.Join(t.TempDir(), rl.TrajectoriesFile)
 	log := must.Get(NewLog(path))(t)

@@ -2,7 +2,9 @@ package blocks
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 
 	"github.com/hashicorp/hcl/v2"
 )
@@ -46,12 +48,26 @@ func CheckTemperature(t float64, greedy bool, at hcl.Range) (diags hcl.Diagnosti
 // DefaultLimits returns the benchmark's steps per turn and the lengths of docs/training.md 3.
 func DefaultLimits() *Limits { return &Limits{Steps: 20, Reply: 1024, Context: 16384} }
 
-// Check reports limits below 1.
+// MostCount limits a number of tasks, samples, groups, updates or episodes, and of the episodes of a step: far above
+// what a machine holds, and their products with lengths fit into an int.
+const MostCount = 10_000_000
+
+// CheckCounts reports numbers above MostCount by the names of their settings.
+func CheckCounts(at map[string]hcl.Range, counts map[string]int) (diags hcl.Diagnostics) {
+	bad := Mistakes(&diags)
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		n := counts[name]
+		bad(n > MostCount, "Number too large", at[name], "%s is at most %d; got %d.", name, MostCount, n)
+	}
+	return diags
+}
+
+// Check reports limits below 1 or above MostCount.
 func (l *Limits) Check() (diags hcl.Diagnostics) {
 	bad := Mistakes(&diags)
 	const text = "An episode needs %s of at least 1; got %d."
 	bad(l.Steps < 1, "Limit out of range", l.At["steps"], text, "steps", l.Steps)
 	bad(l.Reply < 1, "Limit out of range", l.At["reply"], text, "reply", l.Reply)
 	bad(l.Context < 1, "Limit out of range", l.At["context"], text, "context", l.Context)
-	return diags
+	return append(diags, CheckCounts(l.At, map[string]int{"steps": l.Steps, "reply": l.Reply, "context": l.Context})...)
 }
