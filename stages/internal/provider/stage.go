@@ -132,7 +132,6 @@ func (s Sampling) open(job *engine.Job) (*Model, Price, error) {
 	return &Model{client: client}, price, err
 }
 
-// rollouts returns the episodes of the tasks in their order.
 // play plays episodes with a model, whose tools are described in the folder of the benchmark's data.
 func play(ctx context.Context, m *Model, benchmark string, limits *blocks.Limits, episodes []rl.Rollout,
 	finished func(int, *rl.Trajectory) error) ([]*rl.Trajectory, error) {
