@@ -86,9 +86,9 @@ const followEvery = 200 * time.Millisecond
 type logPrinter struct {
 	*runs.Watch
 	out, note io.Writer
-	pinned    bool // to one run
+	pinned    bool // only the log of one run is printed
 	file      *os.File
-	waits     bool // for the next run, as already printed
+	waits     bool // a line says that the printer waits for the next run
 }
 
 func (p *logPrinter) close() { p.file.Close() }

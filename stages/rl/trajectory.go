@@ -100,8 +100,8 @@ func (t *Trajectory) Sequences() []*Trajectory {
 func (t *Trajectory) Tokens() (sampled, given int) {
 	sampled = t.Sampled
 	for _, s := range t.Sequences() {
-		for _, own := range s.Mask {
-			if own {
+		for _, inMask := range s.Mask {
+			if inMask {
 				sampled++
 			} else {
 				given++
