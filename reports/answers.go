@@ -54,7 +54,7 @@ func (c *Contrast) about() string {
 }
 
 // scale converts the outcome to its unit: shares to percentage points.
-func (c *Contrast) scale() float64 {
+func (c *Comparison) scale() float64 {
 	if c.inPoints() {
 		return 100
 	}
@@ -150,7 +150,7 @@ func conjunction(pairs []*Contrast) (weakest *Contrast, verdict page.Verdict) {
 }
 
 // expectedSign returns the sign of the expected difference; +1 without an expectation.
-func (c *Contrast) expectedSign() float64 {
+func (c *Comparison) expectedSign() float64 {
 	if c.Expect == "lower" {
 		return -1
 	}
@@ -210,8 +210,8 @@ func (c *Contrast) detectable() float64 {
 	return largest
 }
 
-// outcomeName names the outcome of the contrast: "success", "sampled success", "groups without variance".
-func (c *Contrast) outcomeName() string {
+// outcomeName names the outcome of the comparison: "success", "sampled success", "groups without variance".
+func (c *Comparison) outcomeName() string {
 	name := "success"
 	switch {
 	case c.ofTraining():
@@ -226,7 +226,7 @@ func (c *Contrast) outcomeName() string {
 }
 
 // unit returns the unit of differences of the outcome.
-func (c *Contrast) unit() string {
+func (c *Comparison) unit() string {
 	if c.inPoints() {
 		return page.PointsUnit
 	}

@@ -368,6 +368,9 @@ func TestTheTableOfArmsHasDifferencesAtItsMargins(t *testing.T) {
 			close12(t, "difference of the initialisations", value(first+2, r+1), value(first+1, r+1)-value(first, r+1))
 		}
 	}
+	if detail := table.Rows[0].Cells[3].Detail; detail == "" || strings.Contains(detail, "\u00a0") {
+		t.Errorf("got the interval %q, want one that breaks on a phone", detail)
+	}
 	s.Arms = s.Arms[:3] // one of four arms is missing
 	if s.crossTable("test") != nil {
 		t.Error("got a table of three arms")

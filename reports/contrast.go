@@ -330,8 +330,7 @@ func compareTraining(a, b *Arm, windows Windows, how Comparison) *Contrast {
 		for _, from := range sortedKeys(of) { // the order determines the rounding of the sum
 			all = append(all, of[from])
 		}
-		mean, low, high := stats.Mean(all), slices.Min(all), slices.Max(all)
-		return page.Cell{Text: c.value(mean), Value: &mean}.With("%s", page.Range(c.value(low), c.value(high)))
+		return meanCell(all, c.value, c.value)
 	}
 	c.CellA, c.CellB = cell(valuesA), cell(valuesB)
 	return c

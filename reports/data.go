@@ -3,7 +3,7 @@ package reports
 import (
 	"cmp"
 	"fmt"
-	"maps"
+	"slices"
 	"strings"
 
 	"rcgrpo/bfcl"
@@ -60,6 +60,35 @@ func (s *Study) splits() (all []taskSplit, ports []string) {
 	return all, ports
 }
 
+// tidy is selected rows with the ports that have them.
+type tidy[T any] struct {
+	rows []T
+	from []string
+	what string // of the rows; "" for all
+}
+
+// where selects rows.
+func (t tidy[T]) where(what string, is func(T) bool) tidy[T] {
+	t.what = strings.Trim(t.what+", "+what, ", ")
+	t.rows = slices.DeleteFunc(slices.Clone(t.rows), func(row T) bool { return !is(row) })
+	return t
+}
+
+// cell shows a number of the rows, with its source.
+func (t tidy[T]) cell(by string, of func([]T) int) page.Cell {
+	return page.Whole(of(t.rows)).From(page.Source{From: t.from, Rows: t.what, By: by})
+}
+
+func length[T any](rows []T) int { return len(rows) }
+
+func families(tasks []*bfcl.Task) int {
+	names := map[string]bool{}
+	for _, task := range tasks {
+		names[task.Family] = true
+	}
+	return len(names)
+}
+
 // dataTable lists the tasks of each split by category and set, with totals: the paper's table of the split.
 func (s *Study) dataTable() *page.Table {
 	splits, ports := s.splits()
@@ -68,51 +97,34 @@ func (s *Study) dataTable() *page.Table {
 			page.Columns(ports...)...), page.Column{Name: "Total"})}
 	rows := seedRows{}
 	for _, split := range splits {
-		categories, families := map[string]bool{}, map[string]map[string]bool{} // families by port
-		count := map[[2]string]int{}                                            // by port and category
+		categories, count := map[string]bool{}, map[string]int{} // by port and category
 		for port, d := range split.sets {
-			families[port] = map[string]bool{}
 			for _, task := range d.Tasks {
-				categories[task.Category], families[port][task.Family] = true, true
-				count[[2]string{port, task.Category}]++
-				count[[2]string{port, ""}]++
+				categories[task.Category] = true
+				count[port+" "+task.Category]++
 			}
 		}
-		row := func(name, rowsOf, by string, of func(port string) int, total int) {
-			cells := []page.Cell{page.Text("%s", split.stage), page.Text("%s", name)}
-			var all page.Source
+		row := func(name, what, by string, is func(*bfcl.Task) bool, of func([]*bfcl.Task) int) {
+			cells, all := []page.Cell{page.Text("%s", split.stage), page.Text("%s", name)}, tidy[*bfcl.Task]{what: what}
 			for _, port := range ports {
 				d := split.sets[port]
 				if d == nil {
 					cells = append(cells, page.Text(""))
 					continue
 				}
-				own := page.SourceOf(d.Source, rowsOf, by)
-				all = page.Together(by, rowsOf, all, own)
-				cells = append(cells, page.Whole(of(port)).From(own))
+				one := tidy[*bfcl.Task]{rows: d.Tasks, from: []string{d.Source}}.where(what, is)
+				all.rows, all.from = append(all.rows, one.rows...), append(all.from, d.Source)
+				cells = append(cells, one.cell(by, of))
 			}
-			rows.add(t, fmt.Sprint(count), split.seed, append(cells, page.Whole(total).From(all))...)
-		}
-		tasks := func(name, category string) {
-			total := 0
-			for _, port := range ports {
-				total += count[[2]string{port, category}]
-			}
-			rowsOf := ""
-			if category != "" {
-				rowsOf = "category " + category
-			}
-			row(name, rowsOf, "number of tasks", func(port string) int { return count[[2]string{port, category}] }, total)
+			rows.add(t, fmt.Sprint(count), split.seed, append(cells, all.cell(by, of))...)
 		}
 		for _, category := range sortedKeys(categories) {
-			tasks(categoryName(category), category)
+			row(categoryName(category), "category "+category, "number of tasks",
+				func(task *bfcl.Task) bool { return task.Category == category }, length)
 		}
-		tasks("total", "")
-		distinct := map[string]bool{}
-		for _, of := range families {
-			maps.Copy(distinct, of)
-		}
-		row("families", "", "number of families", func(port string) int { return len(families[port]) }, len(distinct))
+		every := func(*bfcl.Task) bool { return true }
+		row("total", "", "number of tasks", every, length)
+		row("families", "", "number of families", every, families)
 	}
 	return t.OrNil()
 }
@@ -176,35 +188,26 @@ func (s *Study) statisticsTable() *page.Table {
 	rows := seedRows{}
 	for _, m := range s.Mixtures {
 		portOf, sources := s.portsOfTasks(m.Seed)
-		passed := m.count(func(x Member) bool { return x.Passed })
-		for _, class := range []struct {
-			name string
-			has  func(Member) bool
-		}{
-			{"success", func(x Member) bool { return x.Passed }},
-			{"failure", func(x Member) bool { return !x.Passed }},
-			{"total", func(Member) bool { return 0 < passed && passed < len(m.Members) }},
-		} {
-			all := m.count(class.has)
-			if all == 0 {
+		all := tidy[Member]{rows: m.Members, from: []string{m.Source}}
+		succeeds := func(x Member) bool { return x.Passed }
+		classes := []tidy[Member]{all.where("success", succeeds),
+			all.where("failure", func(x Member) bool { return !x.Passed }), all}
+		for i, class := range classes {
+			if len(class.rows) == 0 || i == 2 && (len(classes[0].rows) == 0 || len(classes[1].rows) == 0) {
 				continue
 			}
-			cell := func(rowsOf string, is func(Member) bool) page.Cell {
-				return page.Whole(m.count(func(x Member) bool { return class.has(x) && is(x) })).
-					From(page.SourceOf(m.Source, strings.TrimPrefix(class.name+", "+rowsOf, "total, "), "number of trajectories"))
-			}
-			within := func(rowsOf string, is func(port string) bool) page.Cell {
-				c := cell(rowsOf, func(x Member) bool { port, ok := portOf[x.Task]; return ok && is(port) })
-				c.Source.From = append(c.Source.From, sources...)
-				return c
-			}
-			rate := page.ShareCell(m.count(func(x Member) bool { return class.has(x) && x.Passed }), all, stats.Unknown)
-			cells := []page.Cell{page.Text("%s", m.Label), page.Text("%s", class.name),
-				within("tasks of train", func(port string) bool { return port == "train" }),
-				within("tasks of test sets", func(port string) bool { return port != "train" }),
-				cell("", func(Member) bool { return true }), rate.From(page.SourceOf(m.Source, class.name, "share of reward 1"))}
+			const by = "number of trajectories"
+			of := class // with the task sets
+			of.from = append(slices.Clip(of.from), sources...)
+			rate := page.ShareCell(len(class.where("", succeeds).rows), len(class.rows), stats.Unknown)
+			cells := []page.Cell{page.Text("%s", m.Label), page.Text("%s", cmp.Or(class.what, "total")),
+				of.where("tasks of train", func(x Member) bool { return portOf[x.Task] == "train" }).cell(by, length),
+				of.where("tasks of test sets", func(x Member) bool {
+					return portOf[x.Task] != "" && portOf[x.Task] != "train"
+				}).cell(by, length), class.cell(by, length),
+				rate.From(page.SourceOf(m.Source, class.what, "share of reward 1"))}
 			for _, c := range categories {
-				cells = append(cells, cell("category "+c, func(x Member) bool { return x.Category == c }))
+				cells = append(cells, class.where("category "+c, func(x Member) bool { return x.Category == c }).cell(by, length))
 			}
 			rows.add(t, "", m.Seed, cells...)
 		}
@@ -229,15 +232,6 @@ func (s *Study) portsOfTasks(seed *int64) (portOf map[string]string, sources []s
 		}
 	}
 	return portOf, sources
-}
-
-func (m *Mixture) count(is func(Member) bool) (n int) {
-	for _, one := range m.Members {
-		if is(one) {
-			n++
-		}
-	}
-	return n
 }
 
 // mixtureTable shows the composition of the fine-tuning data sets.

@@ -15,11 +15,11 @@ import (
 )
 
 // inPoints reports whether the outcome is a share, whose differences are percentage points.
-func (c *Contrast) inPoints() bool {
+func (c *Comparison) inPoints() bool {
 	return !c.ofTraining() || metricInfo(c.Outcome).Unit == "share"
 }
 
-func (c *Contrast) value(v float64) string {
+func (c *Comparison) value(v float64) string {
 	if c.inPoints() {
 		return page.Percent(v)
 	}
@@ -27,12 +27,12 @@ func (c *Contrast) value(v float64) string {
 }
 
 // difference formats a difference of the outcome, with its sign.
-func (c *Contrast) difference(v float64) string {
+func (c *Comparison) difference(v float64) string {
 	return (&page.Effect{Unit: c.unit()}).Amount(c.scale() * v)
 }
 
 // between formats an interval of a difference; a dash if it is unknown.
-func (c *Contrast) between(i stats.Interval) string {
+func (c *Comparison) between(i stats.Interval) string {
 	if !i.Known() {
 		return "–"
 	}
@@ -62,7 +62,7 @@ func (c *Contrast) cell() page.Cell {
 }
 
 // exactTest returns the name of the test of each pair of policies, "" for outcomes of training.
-func (c *Contrast) exactTest() string {
+func (c *Comparison) exactTest() string {
 	switch {
 	case c.ofTraining():
 		return ""

@@ -121,10 +121,9 @@ func (s *Study) crossTable(set string) *page.Table {
 
 // crossGroup names the rows of an outcome.
 func (s *Study) crossGroup(how Comparison, set string) string {
-	c := &Contrast{Comparison: how}
-	name := c.outcomeName()
+	name := how.outcomeName()
 	name = strings.ToUpper(name[:1]) + name[1:]
-	switch unit := c.unit(); {
+	switch unit := how.unit(); {
 	case !how.ofTraining():
 		name += " on " + setName(set)
 	case unit != page.PointsUnit && unit != "":
@@ -147,8 +146,8 @@ func (s *Study) crossCell(label, set string, how Comparison) page.Cell {
 		if len(late) == 0 {
 			return page.Text("–")
 		}
-		mean, c := stats.Mean(late), &Contrast{Comparison: how}
-		return page.Cell{Text: c.value(mean), Value: &mean}.From(a.logged(byLate, how.Outcome))
+		mean := stats.Mean(late)
+		return page.Cell{Text: how.value(mean), Value: &mean}.From(a.logged(byLate, how.Outcome))
 	}
 	cell := a.scored(set, true).cell(byReward)
 	cell.Detail, cell.Count, cell.Of = "", 0, 0

@@ -47,7 +47,7 @@ func partID(p page.Part) string {
 	case p.Figure != nil:
 		return p.Figure.ID
 	}
-	return "transcripts of " + p.Transcripts.Label
+	return "transcripts of " + p.Talks.Label
 }
 
 func TestSectionsChooseAndOrder(t *testing.T) {

@@ -5,11 +5,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
-	"rcgrpo/engine/artifact"
 	"rcgrpo/internal/must"
 	"rcgrpo/reports/page"
 )
@@ -46,7 +44,7 @@ func compileLaTeX(t *testing.T, tables []byte) string {
 
 func TestLaTeXCompiles(t *testing.T) {
 	for name, p := range map[string]*page.Page{
-		"invented numbers": latexStudy().Page(),
+		"invented numbers": synthetic(3, 80, 150).Page(),
 		"one seed":         synthetic(1, 40, 30).Page(),
 		"hostile names":    hostile("\\input{/etc/passwd} $x^2 & #1 {% ~_ 中文 \u202e `|<>\"' [6pt]* ü").Page(),
 	} {
@@ -61,28 +59,6 @@ func TestLaTeXCompiles(t *testing.T) {
 			}
 		})
 	}
-}
-
-// latexStudy has every table, with the stages of a large experiment.
-func latexStudy() *Study {
-	s := synthetic(3, 80, 150)
-	for i := range 60 {
-		r := s.Records[i%len(s.Records)]
-		r.Address += strconv.Itoa(i)
-		s.Records = append(s.Records, r)
-	}
-	for i, kind := range []string{"sft", "rctp-ft", "grpo", "rc-grpo"} {
-		r := Record{Address: "stage." + kind + ".arm[\"RCTP-FT + RC-GRPO\"]@1", Kind: kind, Manifest: &artifact.Manifest{},
-			Settings: map[string]string{}}
-		for name, value := range PaperSettings()[kind] {
-			if i%2 == 0 {
-				value = "0.123"
-			}
-			r.Settings[name] = value
-		}
-		s.Records = append(s.Records, r)
-	}
-	return s
 }
 
 func TestLaTeXTablesAreWhole(t *testing.T) {

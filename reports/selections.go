@@ -177,9 +177,12 @@ func (s selection) policies() (all []policy) {
 		if len(found) == 0 {
 			continue
 		}
-		one := policy{identity: run.identity(), outcomes: outcomes{}}
+		one := policy{identity: run.identity()}
 		p := findOrAdd(&all, one, one.same)
-		p.runs = append(p.runs, run)
+		if p.runs = append(p.runs, run); p.outcomes == nil {
+			p.outcomes = found
+			continue
+		}
 		for task, one := range found {
 			p.add(task, one, s.greedy)
 		}

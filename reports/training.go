@@ -106,26 +106,25 @@ func (a *Arm) ends(metric string, w Windows) *[2]float64 {
 	return &[2]float64{stats.Mean(early), stats.Mean(late)}
 }
 
-// meanNumber returns the mean over seeds, with the range of several seeds.
-func meanNumber(values []float64) page.Cell {
+// meanCell shows the mean over seeds, and below it the range of several seeds; a dash without values.
+func meanCell(values []float64, text, end func(float64) string) page.Cell {
 	if len(values) == 0 {
 		return page.Text("–")
 	}
-	c := page.Number(stats.Mean(values))
+	mean := stats.Mean(values)
+	c := page.Cell{Text: text(mean), Value: &mean}
 	if len(values) > 1 {
-		c = c.With("%s", page.Range(page.Significant(slices.Min(values)), page.Significant(slices.Max(values))))
+		c = c.With("%s", page.Range(end(slices.Min(values)), end(slices.Max(values))))
 	}
 	return c
 }
 
-// meanShare returns the mean of shares over seeds, with the range of several seeds.
+func meanNumber(values []float64) page.Cell {
+	return meanCell(values, page.Significant, page.Significant)
+}
+
 func meanShare(shares []float64) page.Cell {
-	mean := stats.Mean(shares)
-	c := page.Cell{Text: page.Percent(mean), Value: &mean}
-	if len(shares) > 1 {
-		c = c.With("%s", page.PercentRange(stats.Interval{Low: slices.Min(shares), High: slices.Max(shares)}))
-	}
-	return c
+	return meanCell(shares, page.Percent, func(v float64) string { return fmt.Sprintf("%.1f", 100*v) })
 }
 
 func (a *Arm) hasCurve() bool {

@@ -76,8 +76,9 @@ func (s *Study) transcriptParts() []page.Part {
 	sortByLabel(sorted, s.labels(), func(t *page.Transcripts) string { return t.Label })
 	var parts []page.Part
 	for _, t := range sorted {
-		if len(t.Failed)+len(t.Passed) > 0 {
-			parts = append(parts, page.Part{Transcripts: t})
+		if failed, passed := t.Chosen(); len(failed)+len(passed) > 0 {
+			parts = append(parts, page.Part{Talks: &page.Talks{Label: t.Label, Summary: t.Summary(),
+				Episodes: slices.Concat(failed, passed)}})
 		}
 	}
 	return parts

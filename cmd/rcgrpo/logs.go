@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -134,7 +135,7 @@ func (p *logPrinter) print(ctx context.Context, last int, follow bool) error {
 
 // copy prints the new part of the log. A run that adopts the stage continues its log.
 func (p *logPrinter) copy(last int) error {
-	f, err := os.Open(p.Log)
+	f, err := os.OpenFile(p.Log, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe has no writer
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}

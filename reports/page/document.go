@@ -30,8 +30,8 @@ type Talks struct {
 	Episodes []Transcript `json:"episodes"`
 }
 
-// Draw completes the page as plain data, from which alone HTML is written: it draws the figures, chooses the episodes
-// and lists each source once. A page that was read from JSON is drawn already, and its cells get their sources back.
+// Draw completes the page as plain data, from which alone HTML is written: it draws the figures and lists each
+// source once. A page that was read from JSON is drawn already, and its cells get their sources back.
 func (p *Page) Draw() error {
 	if p.Drawn {
 		for _, t := range p.Tables() {
@@ -65,10 +65,7 @@ func (p *Page) Draw() error {
 					row.Cells[i].SourceAt, row.Cells[i].Value = number(c.Source), finite(c.Value) // as JSON gives it back
 				}
 			}
-		case part.Transcripts != nil:
-			failed, passed := part.Transcripts.Chosen()
-			part.Talks = &Talks{part.Transcripts.Label, part.Transcripts.Summary(), slices.Concat(failed, passed)}
-		default:
+		case part.Figure != nil:
 			f := part.Figure
 			options, err := f.Options()
 			if err != nil {

@@ -121,7 +121,7 @@ func (p *Page) writeParts(out *sticky, f format, paragraph func(string, ...strin
 		case part.Figure != nil:
 			f.figure(part.Figure)
 		default:
-			paragraph(f.transcripts, part.Transcripts.Summary())
+			paragraph(f.transcripts, part.Talks.Summary)
 		}
 	}
 	return nil
