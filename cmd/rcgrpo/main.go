@@ -231,7 +231,7 @@ func (c *command) planFlags(o *plan.Options) {
 	c.Flags().BoolVar(&o.Paranoid, "paranoid", false, "hash all files instead of trusting their time stamps")
 }
 
-// runs sets the function of the command, completes the values of its flags, and returns it. It is called after all
+// does sets the function of the command, completes the values of its flags, and returns it. It is called after all
 // flags are added.
 func (c *command) does(f func(args []string) error) *cobra.Command {
 	c.RunE = func(_ *cobra.Command, args []string) error { return f(args) }
