@@ -8,6 +8,12 @@ import (
 	"testing"
 )
 
+// A row of the page names functions and their file: `f` `g` (`path/file.go`).
+var (
+	functionsOfFile = regexp.MustCompile("((?:`[\\w.]+`[ ,]*)+)\\(`([\\w./-]+\\.go)`\\)")
+	nameOfFunction  = regexp.MustCompile("`(?:\\w+\\.)?(\\w+)`")
+)
+
 // The page names the functions through which one exec stage passes. This test keeps the names true and the path short.
 func TestPathOfOneExecStageIsShortAndExists(t *testing.T) {
 	const page, mostFunctions, mostFiles = "docs/architecture.md", 45, 19
@@ -18,23 +24,21 @@ func TestPathOfOneExecStageIsShortAndExists(t *testing.T) {
 	}
 	section, _, _ := strings.Cut(text[at[1]:], "\n#")
 	declared := declaredFunctions(t)
-	group := regexp.MustCompile("((?:`[\\w.]+`[ ,]*)+)\\(`([\\w./-]+\\.go)`\\)")
-	name := regexp.MustCompile("`(?:\\w+\\.)?(\\w+)`")
 	functions, files := 0, map[string]bool{}
 	for line := range strings.Lines(section) {
 		if !strings.HasPrefix(line, "|") {
 			continue
 		}
-		if rest := group.ReplaceAllString(line, ""); strings.Contains(rest, "`") {
+		if rest := functionsOfFile.ReplaceAllString(line, ""); strings.Contains(rest, "`") {
 			t.Errorf("the row %q has a name without a file: %s", strings.TrimSpace(line), strings.TrimSpace(rest))
 		}
-		for _, m := range group.FindAllStringSubmatch(line, -1) {
+		for _, m := range functionsOfFile.FindAllStringSubmatch(line, -1) {
 			path := m[2]
 			if _, err := os.Stat(path); err != nil {
 				path = "engine/" + path // the page may omit the folder of the engine
 			}
 			files[path] = true
-			for _, f := range name.FindAllStringSubmatch(m[1], -1) {
+			for _, f := range nameOfFunction.FindAllStringSubmatch(m[1], -1) {
 				functions++
 				if !declared[path+" "+f[1]] {
 					t.Errorf("%s names %s, which %s does not declare", page, f[1], path)
@@ -45,6 +49,23 @@ func TestPathOfOneExecStageIsShortAndExists(t *testing.T) {
 	if functions == 0 || functions > mostFunctions || len(files) > mostFiles {
 		t.Errorf("the path has %d functions in %d files, want 1 to %d in at most %d", functions, len(files), mostFunctions,
 			mostFiles)
+	}
+}
+
+// The page names the functions with which the answer to a question begins.
+func TestQuestionsNameFunctionsThatExist(t *testing.T) {
+	_, section, _ := strings.Cut(read(t, "docs/architecture.md"), "\n## Order of reading\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	declared, functions := declaredFunctions(t), 0
+	for _, m := range functionsOfFile.FindAllStringSubmatch(section, -1) {
+		for _, f := range nameOfFunction.FindAllStringSubmatch(m[1], -1) {
+			if functions++; !declared[m[2]+" "+f[1]] {
+				t.Errorf("the page names %s, which %s does not declare", f[1], m[2])
+			}
+		}
+	}
+	if functions < 10 {
+		t.Errorf("got %d functions, want at least 10", functions)
 	}
 }
 

@@ -24,7 +24,7 @@ var retiredWords = []retired{
 	{`(?i)action tokens?\b`, code + prose, "tokens of the mask"},
 	{`(?i)\blearned_tokens\b`, code + prose + "experiments/", "mask_tokens"},
 	{`\bLearned\b|\.Learn\b|\bLearn:? +\[\]bool`,
-		"stages/internal/lm/ stages/internal/train/ stages/sft/ stages/layout.go cmd/rcgrpo/internal/views/", "Mask"},
+		"stages/internal/lm/ stages/internal/train/ stages/sft/ stages/pieces.go cmd/rcgrpo/internal/views/", "Mask"},
 	{`\bFamily\b`, "stages/internal/checkpoint/", "Layout, or lm.Config.Decoder"},
 	{`\bFamily\b|\bfamilies\[`, "stages/internal/lm/ stages/internal/gguf/", "Decoder"},
 	{`\bProgram\b`, "stages/internal/jinja/ stages/internal/chat/", "jinja.Template"},

@@ -22,8 +22,9 @@ func createRunFolder(p *plan.Plan) (runs.Folder, *os.File, error) {
 			files[filepath.Join(folder, filepath.Base(path))] = x.Files[path].Bytes
 		}
 	}
-	source := lang.Source{Path: "files", Vars: x.Vars, Base: x.Dir, Name: x.Name, Digests: x.Digests, Since: x.Source.Since,
-		Sets: x.Source.Sets, Targets: x.Source.Targets, Modules: map[string]string{},
+	source := lang.Source{Path: "files", Vars: x.Vars, Base: x.Dir, Name: x.Name, Digests: x.Digests,
+		Since: x.Source.Since,
+		Sets:  x.Source.Sets, Targets: x.Source.Targets, Modules: map[string]string{},
 		Env: slices.DeleteFunc(slices.Clone(x.Source.Env), omitFromFolder)}
 	copyInto("files", x.Paths)
 	if len(x.Paths) == 1 {

@@ -134,9 +134,10 @@ func TestAFileThatChangesDuringARunLeavesNoResult(t *testing.T) {
 		"a file of a folder":         {`dir("folder")`, "echo new > $lab/folder/data.txt"},
 		"another file in the folder": {`dir("folder")`, "touch $lab/folder/more.txt"},
 		"a removed file":             {`file("data.txt")`, "rm $lab/data.txt"},
-		"a file with the old time":   {`file("data.txt")`, "touch -r $lab/data.txt t; echo new > $lab/data.txt; touch -r t $lab/data.txt"},
-		"the same content again":     {`file("data.txt")`, "echo old > $lab/data.txt"},
-		"a name that is left out":    {`dir("folder", ["out"])`, "touch $lab/folder/out"},
+		"a file with the old time": {`file("data.txt")`,
+			"touch -r $lab/data.txt t; echo new > $lab/data.txt; touch -r t $lab/data.txt"},
+		"the same content again":  {`file("data.txt")`, "echo old > $lab/data.txt"},
+		"a name that is left out": {`dir("folder", ["out"])`, "touch $lab/folder/out"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, "")

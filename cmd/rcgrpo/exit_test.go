@@ -3,6 +3,9 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"log"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -228,5 +231,25 @@ func TestFlagsMayStandAnywhere(t *testing.T) {
 		if code, stdout, _ := callLine("", strings.Fields(line)...); code == exitDone || stdout != "" {
 			t.Errorf("%s: got %d, %q, want no flags after --", line, code, stdout)
 		}
+	}
+}
+
+// A server that sends more than its reply, or a client that sends garbage, writes nothing to the terminal.
+func TestTheLogOfNetHTTPIsNotPrinted(t *testing.T) {
+	var printed bytes.Buffer
+	log.SetOutput(httpLog{&printed})
+	defer log.SetOutput(os.Stderr)
+	log.Printf("Unsolicited response received on idle HTTP channel starting with %q; err=%v", "sk-secret\x1b[2J", nil)
+	log.Print("http: TLS handshake error from 127.0.0.1:1: \x1b[2J")
+	if printed.Len() > 0 {
+		t.Errorf("got %q", printed.String())
+	}
+	h := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("a mistake\x1b[2J") }))
+	if _, err := http.Get(h.URL); err == nil {
+		t.Error("a handler that panics replies")
+	}
+	h.Close()
+	if got := printed.String(); !strings.Contains(got, "a mistake") || strings.Contains(got, "\x1b") {
+		t.Errorf("got %q, want the panic without control characters", got)
 	}
 }

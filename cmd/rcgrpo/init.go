@@ -22,9 +22,9 @@ var templateFiles embed.FS
 // template is a small experiment that init writes: the file templates/NAME.hcl.
 type template struct {
 	name, summary string
-	needs         string   // a step before the commands that load it
-	page          bool     // it has a report
-	more          []string // its other files, below templates/NAME and below the folder of the experiment
+	needs         string   // what to do before a command loads the experiment
+	page          bool     // the experiment has a report
+	more          []string // further files, below templates/NAME and below the folder of the experiment
 }
 
 var templates = []template{

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -85,9 +86,9 @@ const followEvery = 200 * time.Millisecond
 type logPrinter struct {
 	*runs.Watch
 	out, note io.Writer
-	pinned    bool // to one run
+	pinned    bool // only the log of one run is printed
 	file      *os.File
-	waits     bool // for the next run, as already printed
+	waits     bool // a line says that the printer waits for the next run
 }
 
 func (p *logPrinter) close() { p.file.Close() }
@@ -134,7 +135,7 @@ func (p *logPrinter) print(ctx context.Context, last int, follow bool) error {
 
 // copy prints the new part of the log. A run that adopts the stage continues its log.
 func (p *logPrinter) copy(last int) error {
-	f, err := os.Open(p.Log)
+	f, err := os.OpenFile(p.Log, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe has no writer
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}

@@ -3,9 +3,11 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -44,6 +46,7 @@ func main() {
 	if os.Getenv("GOGC") == "" { // until an experiment is loaded, most of the heap stays
 		debug.SetGCPercent(150)
 	}
+	log.SetOutput(httpLog{os.Stderr})
 	if len(os.Args) > 1 && os.Args[1] == "node" { // started by the engine, once per stage
 		os.Exit(runNode(os.Args[2:], os.Stderr))
 	}
@@ -228,7 +231,7 @@ func (c *command) planFlags(o *plan.Options) {
 	c.Flags().BoolVar(&o.Paranoid, "paranoid", false, "hash all files instead of trusting their time stamps")
 }
 
-// runs sets the function of the command, completes the values of its flags, and returns it. It is called after all
+// does sets the function of the command, completes the values of its flags, and returns it. It is called after all
 // flags are added.
 func (c *command) does(f func(args []string) error) *cobra.Command {
 	c.RunE = func(_ *cobra.Command, args []string) error { return f(args) }
@@ -329,4 +332,15 @@ func orOnlyExperiment(path string) (string, error) {
 		return "", usageError{err}
 	}
 	return path, nil
+}
+
+// httpLog receives the log of net/http, which quotes bytes of servers and clients, also secrets and control
+// characters. It writes only that a handler of ours panicked.
+type httpLog struct{ to io.Writer }
+
+func (l httpLog) Write(text []byte) (int, error) {
+	if bytes.Contains(text, []byte("http: panic serving ")) {
+		fmt.Fprintf(l.to, "%q\n", text)
+	}
+	return len(text), nil
 }

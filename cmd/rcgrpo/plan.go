@@ -93,11 +93,11 @@ type planLine struct {
 	verb   plan.Verb
 	stem   string // address without seed
 	seeds  []string
-	cause  string        // with the shorter result that it continues
-	expect time.Duration // sum
+	cause  string        // why the nodes run, and the shorter result that they continue
+	expect time.Duration // sum of the estimates
 	known  bool          // every node has an estimate
-	start  time.Duration // of the first node
-	gpus   []string      // of all nodes
+	start  time.Duration // when the first node starts
+	gpus   []string      // GPUs of all nodes
 }
 
 // planLines groups the nodes of a plan: seeds of an instance with the same verb and cause share a line.
@@ -150,7 +150,7 @@ func executes(v plan.Verb) bool { return v == plan.MustRun || v == plan.MayRun }
 func fetchText(p *plan.Plan, n *plan.Planned) string {
 	from := "from " + p.Remote.Name + ": "
 	if len(n.FetchPorts) == 0 {
-		return from + "the record; no stage that runs reads its bytes"
+		return from + "the manifest; no stage that runs reads its bytes"
 	}
 	text := from + strings.Join(n.FetchPorts, ", ") + ", " + lang.BytesText(n.FetchBytes())
 	if s := p.Remote.Seconds(n.FetchBytes()); s >= minDuration.Seconds() {
@@ -483,7 +483,7 @@ type planNodeJSON struct {
 // fetchJSON is what a run fetches from the remote store.
 type fetchJSON struct {
 	Remote  string   `json:"remote"`
-	Ports   []string `json:"ports"` // whose bytes a run needs; none: only the record
+	Ports   []string `json:"ports"` // whose bytes a run needs; none: only the manifest
 	Bytes   int64    `json:"fetch_bytes"`
 	Seconds float64  `json:"fetch_seconds,omitempty"` // absent if unknown
 }
@@ -511,7 +511,7 @@ type forecastJSON struct {
 	GPUHours float64 `json:"gpu_hours"`
 	Stated   float64 `json:"stated_gpu_hours,omitempty"` // of these, from the throughput that the site file states
 	Bytes    int64   `json:"disk_bytes"`
-	Unknown  int     `json:"unknown"` // nodes without a record; not part of the sums
+	Unknown  int     `json:"unknown"` // nodes without an estimate; not part of the sums
 
 	FetchBytes   int64   `json:"fetch_bytes,omitempty"`
 	FetchSeconds float64 `json:"fetch_seconds,omitempty"` // absent if unknown

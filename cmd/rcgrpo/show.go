@@ -48,7 +48,7 @@ func showCommand() *cobra.Command {
 			return export(c.stdout(), c.stderr(), x, store, args[0], v.Task, *asJSON)
 		}
 		if *policy != "" {
-			if v.Layout, err = layoutOf(*policy, x, store); err != nil {
+			if v.Pieces, err = piecesOf(*policy, x, store); err != nil {
 				return err
 			}
 		}
@@ -61,16 +61,17 @@ func showCommand() *cobra.Command {
 	})
 }
 
-// layoutOf returns the layout of the checkpoint at an address or in a folder.
-func layoutOf(policy string, x *lang.Experiment, store *artifact.Store) (func(*rl.Trajectory) []stages.Piece, error) {
+// piecesOf returns the function that divides trajectories into the pieces that a policy reads. The policy is a
+// checkpoint at an address or in a folder.
+func piecesOf(policy string, x *lang.Experiment, store *artifact.Store) (func(*rl.Trajectory) []stages.Piece, error) {
 	if info, err := os.Stat(policy); err == nil && info.IsDir() {
-		return stages.Layout(policy, x.Site.BFCL)
+		return stages.Pieces(policy, x.Site.BFCL)
 	}
 	a, err := openArtifact(x, store, policy)
 	if err != nil {
 		return nil, err
 	}
-	return stages.Layout(a.Dir, x.Site.BFCL)
+	return stages.Pieces(a.Dir, x.Site.BFCL)
 }
 
 // openArtifact opens the artifact of ADDRESS.PORT. The port may be omitted if the stage has only one.

@@ -126,7 +126,7 @@ func writeStatus(w io.Writer, s *runs.Status, all bool) {
 	fmt.Fprintf(w, "  %s\n  %s\n", countsText(stateCounts(s)), s.Folder)
 }
 
-// A node that outlives its run is still running.
+// nowOf returns the time until which a node has run: now if it has outlived its run, else the last event of the run.
 func nowOf(s *runs.Status, n runs.NodeStatus) time.Time {
 	if n.Survives {
 		return time.Now()

@@ -56,7 +56,7 @@ func storePushCommand() *cobra.Command {
 		}
 		manifests = withInputs(manifests, addresses)
 		manifests = slices.DeleteFunc(manifests, func(m *artifact.Manifest) bool {
-			return len(store.Absent(m)) > 0 // they came from a remote store, or gc removed them
+			return len(store.Absent(m)) > 0 // the ports came from a remote store, or gc removed them
 		})
 		return c.transfer(r, "push", manifests, func(ctx context.Context, m *artifact.Manifest) error {
 			if _, err := store.Lookup(m.Key); err != nil {
@@ -67,7 +67,7 @@ func storePushCommand() *cobra.Command {
 	})
 }
 
-// withInputs returns the results that match addresses, and those with whose digests their keys were made.
+// withInputs returns the results that match addresses, and the results whose outputs they were made from.
 func withInputs(all []*artifact.Manifest, addresses []string) []*artifact.Manifest {
 	byDigest := map[string][]*artifact.Manifest{}
 	for _, m := range all {

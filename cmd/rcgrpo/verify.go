@@ -46,8 +46,8 @@ func verifyCommand() *cobra.Command {
 	})
 }
 
-// verify verifies a page by the artifacts of its bundle or of the store, which fetches from the remote store what it
-// lacks, and replays its calls of API models.
+// verify recomputes a page from the artifacts of its bundle or of the store, and replays its calls of API models.
+// Artifacts that the store lacks are fetched from the remote store.
 func (c *command) verify(in openedPage) (v *reports.Verification, err error) {
 	var site *lang.Site
 	if in.bundle != nil {
@@ -85,7 +85,7 @@ func (c *command) verify(in openedPage) (v *reports.Verification, err error) {
 
 type openedPage struct {
 	page   []byte
-	bundle *reports.Bundle // nil without one
+	bundle *reports.Bundle // nil without a bundle
 	close  func()          // removes the unpacked bundle
 }
 

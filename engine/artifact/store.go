@@ -261,7 +261,8 @@ func (s *Store) OpenObject(o Output, f FileInfo) (*os.File, error) {
 	defer root.Close()
 	name := filepath.Join(o.Digest, filepath.FromSlash(f.Name))
 	if info, err := root.Lstat(name); err == nil && !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s %w: remove the object, and the next run makes it again", s.ObjectPath(o, f), disk.ErrNotPlain)
+		return nil, fmt.Errorf("%s %w: remove the object, and the next run makes it again", s.ObjectPath(o, f),
+			disk.ErrNotPlain)
 	}
 	file, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -371,7 +372,7 @@ func validKey(key string) error {
 }
 
 func readJSON(path string, v any) error {
-	b, err := os.ReadFile(path)
+	b, err := disk.ReadPlain(path)
 	if err != nil {
 		return err
 	}

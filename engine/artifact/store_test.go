@@ -130,6 +130,29 @@ func wantIntact(t *testing.T, s *Store, name, when string) {
 	}
 }
 
+// A copied store may have a pipe or an endless device in the place of a record: reading it would never end.
+func TestRecordsThatAreNoPlainFilesAreErrors(t *testing.T) {
+	for name, put := range map[string]func(path string) error{
+		"a pipe":   func(path string) error { return syscall.Mkfifo(path, 0o600) },
+		"a device": func(path string) error { return os.Symlink("/dev/zero", path) },
+		"a folder": func(path string) error { return os.Mkdir(path, 0o700) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := must.Get(Open(filepath.Join(t.TempDir(), "store")))(t)
+			m := commit(t, s, "a", files{"x.txt": "1"})
+			for _, path := range []string{s.pointerPath("x", "stage.toy.a"), s.manifestPath(m.Key)} {
+				must.OK(t, os.Remove(path))
+				must.OK(t, put(path))
+			}
+			if got, err := s.Lookup(m.Key); err == nil {
+				t.Errorf("got %v, want an error", got)
+			}
+			_, err := s.Last("x", "stage.toy.a")
+			wantError(t, "the last result", err, ErrNotFound)
+		})
+	}
+}
+
 func TestLookupReturnsACommittedResult(t *testing.T) {
 	s := openStore(t)
 	_, err := s.Lookup(key("a"))

@@ -15,6 +15,7 @@ import (
 	"math"
 	"os"
 	"strconv"
+	"syscall"
 
 	"rcgrpo/engine/internal/disk"
 )
@@ -45,7 +46,7 @@ func (j *Journal) Close() error { return j.file.Close() }
 // Read calls each with every whole record of a journal behind an offset, and returns the offset for the next call. It
 // skips damaged lines. A missing file has no records. An error of each ends it.
 func Read(path string, from int64, each func(record []byte) error) (end int64, err error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe in its place has no writer
 	if errors.Is(err, fs.ErrNotExist) {
 		return from, nil
 	}

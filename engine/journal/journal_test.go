@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 
 	"rcgrpo/engine/internal/disk"
@@ -34,6 +35,15 @@ func read(t *testing.T, path string, from int64) (numbers []int, end int64) {
 		return err
 	}))(t)
 	return numbers, end
+}
+
+// A copied run folder may have a pipe in the place of a journal, which no program writes.
+func TestAPipeIsAnError(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	must.OK(t, syscall.Mkfifo(path, 0o600))
+	if _, err := journal.Read(path, 0, func([]byte) error { return nil }); err == nil {
+		t.Error("a pipe is a journal")
+	}
 }
 
 // Whatever byte is the last one written, the records before it count, and later ones can follow.

@@ -31,6 +31,9 @@ const (
 	attempts  = 3        // to read an object that the network cuts
 )
 
+// maxListed limits the objects below a prefix: a list may have pages without end. Tests lower it.
+var maxListed = 5_000_000
+
 // Find returns the results of the remote store for some keys, without their bytes. A missing or damaged
 // result is absent from the map; except for a missing one the reason is reported. Answers are cached.
 func (r *Remote) Find(ctx context.Context, keys []string) map[string]*artifact.Manifest {
@@ -116,7 +119,9 @@ func (r *Remote) list(ctx context.Context, prefix string) (all []blob, err error
 				return err
 			}
 			progress(0)
-			all = append(all, b)
+			if all = append(all, b); len(all) > maxListed {
+				return fmt.Errorf("it lists more than %d objects", maxListed)
+			}
 		}
 		return nil
 	})

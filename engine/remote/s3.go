@@ -148,12 +148,33 @@ func (s s3) List(ctx context.Context, prefix string) iter.Seq2[blob, error] {
 	}
 }
 
+// maxAnswer limits an answer that is no object, in bytes: the client decodes it as a whole. A page of a list has 1,000
+// names.
+const maxAnswer = 4 << 20
+
+// limited is a body that ends with an error after a number of bytes.
+type limited struct {
+	io.ReadCloser
+	left int
+}
+
+func (l *limited) Read(b []byte) (int, error) {
+	n, err := l.ReadCloser.Read(b)
+	if l.left -= n; l.left < 0 {
+		return 0, fmt.Errorf("the answer has more than %d bytes", maxAnswer)
+	}
+	return n, err
+}
+
 // retryAfter is a transport that returns the answer of a busy server after the time in its header Retry-After, so that
 // the next attempt comes later.
 type retryAfter struct{ http.RoundTripper }
 
 func (p retryAfter) RoundTrip(request *http.Request) (*http.Response, error) {
 	answer, err := p.RoundTripper.RoundTrip(request)
+	if err == nil && (request.Method != http.MethodGet || request.URL.RawQuery != "" || answer.StatusCode >= 300) {
+		answer.Body = &limited{answer.Body, maxAnswer} // an object alone may be longer
+	}
 	if err != nil || answer.StatusCode != http.StatusServiceUnavailable &&
 		answer.StatusCode != http.StatusTooManyRequests {
 		return answer, err

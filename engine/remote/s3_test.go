@@ -3,11 +3,13 @@ package remote
 import (
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -255,6 +257,92 @@ func TestATransferWithoutProgressEndsAtTheDeadline(t *testing.T) {
 		wantEqual[error](t, "no request for a minute", err, errResting)
 		wantReports(t, got(), "no answer for 300ms")
 	})
+}
+
+// A server may answer with anything. Every such answer is an error or a miss, within little memory, and credentials go
+// to no other server.
+func TestAHostileServerIsAnError(t *testing.T) {
+	endless := func(text string) func(w http.ResponseWriter) {
+		return func(w http.ResponseWriter) {
+			for range 1 << 6 {
+				if _, err := io.WriteString(w, strings.Repeat(text, 1<<18/len(text))); err != nil {
+					return
+				}
+			}
+		}
+	}
+	const page = `<?xml version="1.0"?><ListBucketResult><IsTruncated>true</IsTruncated>` +
+		`<NextContinuationToken>again</NextContinuationToken>`
+	key := strings.Repeat("0", 64)
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("another server got %s %s with %v", r.Method, r.URL, r.Header)
+	}))
+	defer elsewhere.Close()
+	defer func(n int) { maxListed = n }(maxListed)
+	maxListed = 10_000
+	for name, tc := range map[string]struct {
+		write func(w http.ResponseWriter)
+		want  string // of a list
+	}{
+		"a page without end": {func(w http.ResponseWriter) {
+			io.WriteString(w, page)
+			endless("<Contents><Key>results/x.json</Key><Size>1</Size></Contents>")(w)
+		}, "more than 4194304 bytes"},
+		"a name without end": {func(w http.ResponseWriter) {
+			io.WriteString(w, page+"<Contents><Key>")
+			endless("x")(w)
+		}, "more than 4194304 bytes"},
+		"pages without end": {func(w http.ResponseWriter) {
+			io.WriteString(w, page+strings.Repeat("<Contents><Key>results/"+key+".json</Key><Size>1</Size></Contents>", 1000)+
+				"</ListBucketResult>")
+		}, "more than 10000 objects"},
+		"an XML bomb": {func(w http.ResponseWriter) {
+			io.WriteString(w, `<!DOCTYPE l [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>`+page+
+				"<Contents><Key>&b;</Key></Contents></ListBucketResult>")
+		}, "127.0.0.1"},
+		"deep XML": {endless("<a>"), ""},
+		"an error without end": {func(w http.ResponseWriter) {
+			w.WriteHeader(http.StatusForbidden)
+			endless("<Error>")(w)
+		}, ""},
+		"a redirect": {func(w http.ResponseWriter) {
+			w.Header().Set("Location", elsewhere.URL)
+			w.WriteHeader(http.StatusTemporaryRedirect)
+		}, ""},
+		"a negative size": {func(w http.ResponseWriter) {
+			io.WriteString(w, "<ListBucketResult><Contents><Key>results/../../x.json</Key>"+
+				"<Size>-1</Size></Contents></ListBucketResult>")
+		}, "none"},
+		"nothing":  {func(http.ResponseWriter) {}, ""},
+		"no XML":   {func(w http.ResponseWriter) { io.WriteString(w, "\x1b[2J{}") }, ""},
+		"a header": {func(w http.ResponseWriter) { w.Header().Set("X-A", strings.Repeat("x", 20<<20)) }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := fakeS3(t, new(clock))
+			a := s.machine(t)
+			m := commit(t, a, 1)
+			got := reports(a)
+			s.relay.setFault(func(w http.ResponseWriter, _ *http.Request) bool { tc.write(w); return true })
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := a.Keys(t.Context())
+			if (tc.want == "none") != (err == nil) || err != nil && !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want an error with %q", err, tc.want)
+			}
+			if found := a.Find(t.Context(), []string{m.Key}); len(found) > 0 {
+				t.Errorf("found %v", found)
+			}
+			runtime.ReadMemStats(&after)
+			if n := after.TotalAlloc - before.TotalAlloc; n > 400<<20 { // each answer may be read four times
+				t.Errorf("%d bytes were allocated", n)
+			}
+			for _, text := range got() {
+				if len(text) > 2000 {
+					t.Errorf("a report has %d bytes: %.200q", len(text), text)
+				}
+			}
+		})
+	}
 }
 
 func TestManyKeysAreListed(t *testing.T) {

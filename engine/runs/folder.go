@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"rcgrpo/engine/artifact"
@@ -235,7 +236,7 @@ func (f Folder) Assignment(address string) (Assignment, error) {
 
 // Live reports whether the engine of the run is running, without waiting for the lock.
 func (f Folder) Live() bool {
-	lock, err := os.Open(f.Path("lock"))
+	lock, err := os.OpenFile(f.Path("lock"), os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe has no writer
 	if err != nil {
 		return false
 	}
@@ -351,7 +352,7 @@ func WriteJSON(path string, v any) error {
 
 // ReadJSON reads a file that WriteJSON has written.
 func ReadJSON(path string, v any) error {
-	b, err := os.ReadFile(path)
+	b, err := disk.ReadPlain(path)
 	if err != nil {
 		return err
 	}

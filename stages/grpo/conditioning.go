@@ -19,9 +19,9 @@ type conditioning struct {
 	draw       drawTokens
 }
 
-// drawTokens returns the reward tokens of a group [G]. key is the id of the task, extended if the task occurs twice
-// in one update.
-type drawTokens func(update int, key string) []string
+// drawTokens returns the reward tokens of a group [G]. group names the group: the id of its task, extended if the task
+// occurs twice in one update.
+type drawTokens func(update int, group string) []string
 
 // restrict removes the advantages of rollouts that have no policy gradient.
 func (c *conditioning) restrict(b *updateBatch) {

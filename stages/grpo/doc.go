@@ -56,6 +56,13 @@
 //
 // train.Training.Loop calls update, saves a state when one is due, and resumes after the last one. Training.update and
 // learn are in run.go, sampling in groups.go, conditioning.go and recorder.go, rows in batch.go, evaluation and
-// forecast in measure.go. Neighbours: stages/rl (what a trajectory is; its Example computes one group by hand),
-// rl/objective (loss), internal/lm (model and optimizer), internal/train (what all trainings share).
+// forecast in measure.go.
+//
+// The mask is made by Trajectory.add (stages/rl/trajectory.go) for a conversation, and by episode.sampled
+// (internal/agent/episode.go) for the requests of an agent. newBatch passes it to the model as lm.Sequence.Mask, and
+// package lm computes statistics and gradients for its tokens only (lm/pass.go). Random numbers are those of rl.Stream
+// (stages/rl/stream.go), except for the order of the tasks, which is Job.Rand.
+//
+// Neighbours: stages/rl (what a trajectory is; its Example computes one group by hand), rl/objective (loss),
+// internal/lm (model and optimizer), internal/train (what all trainings share).
 package grpo

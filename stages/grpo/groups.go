@@ -69,12 +69,12 @@ func (s *groupSource) rollout(ctx context.Context, u int) (trajectories []*rl.Tr
 func (s *groupSource) rollouts(u int, tasks []*bfcl.Task, before map[string]int) []rl.Rollout {
 	var list []rl.Rollout
 	for _, task := range tasks {
-		again, key := before[task.ID], task.ID
+		again, name := before[task.ID], task.ID
 		if again > 0 {
-			key = fmt.Sprintf("%s, group %d", task.ID, again+1)
+			name = fmt.Sprintf("%s, group %d", task.ID, again+1)
 		}
 		before[task.ID]++
-		for i, token := range s.tokens(u, key) {
+		for i, token := range s.tokens(u, name) {
 			list = append(list, rl.Rollout{Task: task, Update: u, Member: again*s.group + i, Token: token})
 		}
 	}

@@ -79,8 +79,7 @@ func (t *training) forecast(ctx context.Context, v map[string]float64) error {
 	v["forecast_zero_variance"], v["forecast_all_right"], v["forecast_all_wrong"] = f.ZeroVariance, f.AllRight, f.AllWrong
 	v["forecast_low"], v["forecast_high"] = f.Band(t.settings.Batch)
 	t.run.Job.Logf("forecast of the first update: %.3f of its groups without variance, 95 %% band %.3f to %.3f, from "+
-		"%d tasks",
-		f.ZeroVariance, v["forecast_low"], v["forecast_high"], len(tasks))
+		"%d tasks", f.ZeroVariance, v["forecast_low"], v["forecast_high"], len(tasks))
 	if t.tokens.p == 1 || t.tokens.p == 0 {
 		return nil
 	}

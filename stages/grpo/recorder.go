@@ -9,14 +9,15 @@ import (
 )
 
 // recorder logs every trajectory to the scratch folder when it ends, so that an attempt after a kill samples only
-// the missing ones. A trajectory is a function of the policy and its names, so logged and new ones can be mixed.
+// the missing ones. A trajectory is a function of the policy and of its rolloutName, so logged and new ones can be
+// mixed.
 type recorder struct {
 	scratch *resume.Scratch
-	earlier map[rolloutKey]*rl.Trajectory // logged by earlier attempts and not used yet
+	earlier map[rolloutName]*rl.Trajectory // logged by earlier attempts and not used yet
 }
 
-// rolloutKey names a rollout, like the key of its random numbers.
-type rolloutKey struct {
+// rolloutName identifies a rollout by the names of its random numbers and its reward token.
+type rolloutName struct {
 	update int
 	task   string
 	member int
@@ -24,14 +25,14 @@ type rolloutKey struct {
 }
 
 func readRecorder(scratch *resume.Scratch, after int) (*recorder, error) {
-	r := &recorder{scratch, map[rolloutKey]*rl.Trajectory{}}
+	r := &recorder{scratch, map[rolloutName]*rl.Trajectory{}}
 	err := scratch.Replayed(func(record []byte) error {
 		t := new(rl.Trajectory)
 		if err := json.Unmarshal(record, t); err != nil {
 			return fmt.Errorf("log of trajectories: %w", err)
 		}
 		if t.Update > after {
-			r.earlier[rolloutKey{t.Update, t.Task, t.Member, t.Token}] = t
+			r.earlier[rolloutName{t.Update, t.Task, t.Member, t.Token}] = t
 		}
 		return nil
 	})
@@ -49,7 +50,7 @@ func (r *recorder) collect(list []rl.Rollout, sample func(rest []rl.Rollout,
 	var rest []rl.Rollout
 	var missing []int // index in list of each of rest
 	for i, ask := range list {
-		p := rolloutKey{ask.Update, ask.Task.ID, ask.Member, ask.Token}
+		p := rolloutName{ask.Update, ask.Task.ID, ask.Member, ask.Token}
 		if t := r.earlier[p]; t != nil {
 			out[i] = t
 			delete(r.earlier, p)

@@ -501,8 +501,7 @@ func (t *training) describeSampler(u int, b *updateBatch, stats lm.TokenStats, v
 		maps.DeleteFunc(v, func(name string, _ float64) bool { return strings.HasPrefix(name, "sampler_gap") })
 	} else if u == 1 || u == t.settings.Updates {
 		t.run.Job.Logf("update %d: sampled and recomputed logprobs differ by %.2g at the median, %.2g and %.2g at 95 "+
-			"and 99 %%, "+
-			"%.2g at most, over %d tokens",
-			u, v["sampler_gap_p50"], v["sampler_gap_p95"], v["sampler_gap_p99"], v["sampler_gap"], len(stats.Logp))
+			"and 99 %%, %.2g at most, over %d tokens", u, v["sampler_gap_p50"], v["sampler_gap_p95"],
+			v["sampler_gap_p99"], v["sampler_gap"], len(stats.Logp))
 	}
 }

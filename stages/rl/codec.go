@@ -1,11 +1,12 @@
 package rl
 
-// Codec converts messages to ids and back for one model family. Pieces are encoded separately and concatenated,
-// so sampled text is never tokenized again. Implementations: stages/internal/chat.
+// Codec converts messages to ids and back, in the chat layout of one policy. Pieces are encoded separately and
+// concatenated, so sampled text is never tokenized again. Package stages/internal/chat has the implementations: Drill
+// for the layout of the drills, Chat for the chat template of a model folder.
 type Codec interface {
-	// Begin returns the ids up to the end of the first request, given a system message, "" for the layout's own, and
-	// the offered tools. The position "first_user" writes the reward token into the request. An error is one of the
-	// model's chat template, which may refuse texts and documents.
+	// Begin returns the ids up to the end of the first request. system is the system message, "" for the layout's own;
+	// tools are those on offer. The position "first_user" writes the reward token into the request. An error comes from
+	// the model's chat template, which may refuse texts and documents.
 	Begin(system string, tools []Tool, request, token string) ([]int32, error)
 	// User encodes a later request.
 	User(text string) ([]int32, error)

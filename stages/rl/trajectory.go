@@ -2,6 +2,7 @@ package rl
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 
 	"rcgrpo/bfcl"
@@ -77,6 +78,92 @@ func newTrajectory(task *bfcl.Task, origin string) *Trajectory {
 	return &Trajectory{Task: task.ID, Family: task.Family, Category: task.Category, Prompt: task.Prompt, Origin: origin}
 }
 
+// open stores the system message and the tools that an environment offers at the start.
+func (t *Trajectory) open(env Env) {
+	t.System = env.System()
+	for _, tool := range env.Tools() {
+		t.Tools = append(t.Tools, tool.Name)
+		if tool.JSON != nil {
+			t.Documents = append(t.Documents, tool.JSON)
+		}
+	}
+}
+
+// Offered returns the tools on offer at the start.
+func (t *Trajectory) Offered() []Tool {
+	tools := ToolsNamed(t.Tools)
+	for i := range t.Documents {
+		tools[i].JSON = t.Documents[i]
+	}
+	return tools
+}
+
+// first returns the message of a reply, at the start behind the system message.
+func (t *Trajectory) first(news Message) []Message {
+	if t.System == "" || len(t.Messages) > 0 {
+		return []Message{news}
+	}
+	return []Message{{Role: RoleSystem, Text: t.System}, news}
+}
+
+// add appends a message and the reply to it. A message that did not fit is dropped.
+func (t *Trajectory) add(news Message, r Reply) {
+	if (r.Stop == StopLength || r.Stop == StopHandler) && r.Text == "" && len(r.IDs) == 0 {
+		return
+	}
+	answer := Message{Role: RoleAssistant, Turn: news.Turn, Text: r.Text, Malformed: r.Malformed}
+	for _, call := range r.Calls {
+		answer.Calls = append(answer.Calls, call.Text)
+	}
+	if len(r.Given) > 0 { // between, the message, the header
+		t.appendIDs(r.Given[0], nil)
+		news.From = len(t.IDs)
+		t.appendIDs(r.Given[1], nil)
+		news.To = len(t.IDs)
+		t.appendIDs(r.Given[2], nil)
+		t.appendIDs(r.IDs, r.Logp)
+		answer.From, answer.To = news.To, len(t.IDs)
+	} else {
+		t.Sampled += len(r.IDs)
+	}
+	t.Messages = append(t.Messages, news, answer)
+}
+
+// appendIDs appends ids with their logprobs, or without logprobs ids that the policy did not sample.
+func (t *Trajectory) appendIDs(ids []int32, logp []float32) {
+	sampled := logp != nil
+	if !sampled {
+		logp = make([]float32, len(ids))
+	}
+	t.IDs = append(t.IDs, ids...)
+	t.Logp = append(t.Logp, logp...)
+	for range ids {
+		t.Mask = append(t.Mask, sampled)
+	}
+}
+
+// fail ends an episode without a reward.
+func (t *Trajectory) fail(err error) {
+	t.Stop, t.Failure, t.again = StopError, err.Error(), errors.Is(err, ErrAgain)
+	t.Reward, t.RState, t.RAction = MissingReward(), MissingReward(), MissingReward()
+}
+
+// judge stores the verdict of an ended episode. The official verdict also counts if the episode exceeded the turn
+// limit. A reward is earned only if the policy ended the episode itself; bfcl/SPEC.md 11 would also compare the
+// states of a truncated one.
+func (t *Trajectory) judge(v bfcl.Verdict) {
+	t.RState, t.RAction = Reward(v.RState), Reward(v.RAction)
+	t.Failure = v.ErrorType
+	switch t.Stop {
+	case StopDone:
+		t.Reward, t.Official = Reward(v.Reward), v.Official
+	case StopTurnLimit:
+		t.Official = v.Official
+	default:
+		t.Failure = t.Stop
+	}
+}
+
 // Segment is a conversation of an agent that does not continue another one of its episode: of a helper, or after the
 // agent has shortened its history.
 type Segment struct {
@@ -100,8 +187,8 @@ func (t *Trajectory) Sequences() []*Trajectory {
 func (t *Trajectory) Tokens() (sampled, given int) {
 	sampled = t.Sampled
 	for _, s := range t.Sequences() {
-		for _, own := range s.Mask {
-			if own {
+		for _, inMask := range s.Mask {
+			if inMask {
 				sampled++
 			} else {
 				given++

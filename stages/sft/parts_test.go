@@ -36,10 +36,10 @@ func experts(t *testing.T) (all []lm.Sequence) {
 			continue
 		}
 		e := must.Get(rl.Expert(task.Merged(), bfcl.Settings{Data: data, Today: bfcl.ReleaseDate}))(t)
-		ids, learn, err := chat.Encode(codec, e, rl.TokenNone)
+		ids, mask, err := chat.Encode(codec, e, rl.TokenNone)
 		must.OK(t, err)
 		if len(ids) <= 16384 {
-			all = append(all, lm.Sequence{IDs: ids, Mask: learn})
+			all = append(all, lm.Sequence{IDs: ids, Mask: mask})
 		}
 	}
 	return all
@@ -89,9 +89,9 @@ func TestPartsOfThePapersBatchesAreNearlyEqual(t *testing.T) {
 			for m := range 5 {
 				ids := slices.Clone(e.IDs[:prompt+1+rng.IntN(len(e.IDs)-prompt)])
 				ids[prompt] = int32(m) // they differ from the first action on
-				learn := slices.Clone(e.Mask[:len(ids)])
-				learn[len(ids)-1] = true
-				members = append(members, lm.Sequence{IDs: ids, Mask: learn})
+				mask := slices.Clone(e.Mask[:len(ids)])
+				mask[len(ids)-1] = true
+				members = append(members, lm.Sequence{IDs: ids, Mask: mask})
 			}
 			items = append(items, members)
 		}

@@ -69,9 +69,10 @@ func (s *settings) run(ctx context.Context, job *engine.Job, prepare func(*check
 	return s.train(ctx, job, policy, examples)
 }
 
-// examples encodes the data sets with the policy's layout.
+// examples encodes the trajectories of the data sets with the policy's codec, and drops those without a reward and
+// those above the setting context.
 func (s *settings) examples(job *engine.Job, policy *checkpoint.Policy, conditioned bool) ([]lm.Sequence, error) {
-	layouts := map[bool]rl.Codec{} // by whether all tools have documents
+	codecs := map[bool]rl.Codec{} // by whether all tools of a trajectory have documents
 	longest := policy.Model.Config().MaxPosition
 	var examples []lm.Sequence
 	missing, long := 0, 0
@@ -93,12 +94,12 @@ func (s *settings) examples(job *engine.Job, policy *checkpoint.Policy, conditio
 				given = t.Token
 			}
 			documented := len(t.Documents) == len(t.Tools)
-			if layouts[documented] == nil {
-				if layouts[documented], err = policy.CodecFor(documented, job.Site.BFCL); err != nil {
+			if codecs[documented] == nil {
+				if codecs[documented], err = policy.CodecFor(documented, job.Site.BFCL); err != nil {
 					return nil, err
 				}
 			}
-			ids, learn, err := chat.Encode(layouts[documented], &t, given)
+			ids, mask, err := chat.Encode(codecs[documented], &t, given)
 			if err != nil {
 				return nil, fmt.Errorf("task %s: %w", t.Task, err)
 			}
@@ -108,10 +109,9 @@ func (s *settings) examples(job *engine.Job, policy *checkpoint.Policy, conditio
 			}
 			if len(ids) > longest {
 				return nil, fmt.Errorf("task %s has %d tokens, the model takes %d; drop longer trajectories (context = %d), "+
-					"or raise "+
-					"the context of the model's architecture", t.Task, len(ids), longest, longest)
+					"or raise the context of the model's architecture", t.Task, len(ids), longest, longest)
 			}
-			examples = append(examples, lm.Sequence{IDs: ids, Mask: learn})
+			examples = append(examples, lm.Sequence{IDs: ids, Mask: mask})
 		}
 	}
 	if missing > 0 {
@@ -127,7 +127,7 @@ func (s *settings) examples(job *engine.Job, policy *checkpoint.Policy, conditio
 	return examples, nil
 }
 
-// train makes all updates and the ports, starting after the last saved state or shorter result.
+// train makes all updates and the ports. It continues after the last saved state, or after a result with fewer epochs.
 func (s *settings) train(ctx context.Context, job *engine.Job, policy *checkpoint.Policy,
 	examples []lm.Sequence) error {
 	order, plan := job.Rand("order of examples"), [][]lm.Sequence(nil)
@@ -155,6 +155,7 @@ func (s *settings) train(ctx context.Context, job *engine.Job, policy *checkpoin
 	return t.Publish()
 }
 
+// step makes update u and logs its values. A batch without a finite gradient is stored and skipped.
 func (s *settings) step(ctx context.Context, t *train.Training, u, total int, batch []lm.Sequence) error {
 	start := time.Now()
 	row, stats, err := s.update(ctx, t, batch, s.Schedule.Rate(u-1, total, s.LR))

@@ -33,7 +33,7 @@ func Kinds() []*lang.Kind {
 	return []*lang.Kind{
 		{
 			Name: "sft", Version: 5, Outputs: outputs, Stochastic: draws, Length: length, Ranks: train.Ranks,
-			Summary: "Supervised fine-tuning on the policy's own tokens of expert trajectories, without reward token.",
+			Summary: "Supervised fine-tuning on the replies of expert trajectories, without reward token.",
 			New:     func() lang.Stage { return &sft{settings: defaults(2)} },
 		},
 		{

@@ -276,6 +276,16 @@ func OpenPlain(path string, limit int64) (*Plain, error) {
 	return nil, err
 }
 
+// ReadPlain reads a record, a regular file of at most 256 MiB: the folder may be a copy of someone else's.
+func ReadPlain(path string) ([]byte, error) {
+	f, err := OpenPlain(path, 256<<20)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(f)
+}
+
 // Read is io.Reader. A file with more content than its size is an error: it grows, or is not on a disk.
 func (p *Plain) Read(b []byte) (int, error) {
 	n, err := p.file.Read(b[:min(int64(len(b)), p.left+1)])

@@ -12,15 +12,15 @@ import (
 // format is a form of calls in a reply.
 type format struct {
 	name        string
-	open, close string // around a call, or around the list; "": the whole reply is calls
-	key         string // of the arguments
+	open, close string // text before and after a call, or a list of calls; "": the whole reply is calls
+	key         string // name of the member with the arguments
 	list        bool   // the calls of a reply are one JSON list
-	join        string // between calls, if the template allows one
-	// decode is the benchmark's decoder to calls as Python text; nil: read is used
+	join        string // text between two calls; "" if a reply has one call at most
+	// decode is the benchmark's decoder, which returns calls as Python text; nil: read is used
 	decode func(text string) ([]string, error)
 }
 
-// formats are those that a template may write. python is the layout of signatures.
+// formats are the forms of calls that a template may write. python is the form of the layout Signatures.
 var (
 	formats = []format{
 		{name: "hermes", open: "<tool_call>\n", close: "\n</tool_call>", key: "arguments", join: "\n",

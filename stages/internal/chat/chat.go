@@ -1,15 +1,19 @@
 // Package chat converts conversations to token ids and back. Pieces are encoded separately and concatenated, so
 // sampled text is never tokenized again; [Encode] encodes a whole trajectory under any reward token.
 //
-//	Drill      the small layout of the generated tasks, an rl.Codec
 //	Template   the chat template of an instruct model, interpreted and probed; start with ReadTemplate
-//	Chat       a Template with a tokenizer, an rl.Codec; start with Template.New
+//	Chat       the codec of a Template with a tokenizer; start with Template.New
+//	Drill      the codec of the small layout of the generated tasks, which has no template
+//	Talk       an rl.Codec that also converts conversations in the form of chat APIs; Chat and Drill are both
+//	Encode     a trajectory as ids and mask, for fine-tuning
 //	Functions  the documents of the tools; start with FunctionsOf
 //	Memory     the ids of replies for prompts that continue them
+//	Official   a policy with the prompts of the benchmark's official handlers
 //
-// A piece is the difference of two renderings (template.go). Probes (probe.go) refuse a template whose pieces do not
-// make up its renderings, or that drops a content. calls.go reads and names the formats of calls. Neighbours: jinja
-// (renders templates), token (ids of a text), rl (episodes).
+// A layout is how conversations become ids: that of the drills, a chat template, or signatures, which write tools and
+// calls as Python into any chat template. A piece is the difference of two renderings (template.go). Probes (probe.go)
+// refuse a template whose pieces do not make up its renderings, or that drops a content. calls.go reads and names the
+// formats of calls. Neighbours: jinja (renders templates), token (ids of a text), rl (episodes).
 package chat
 
 import (
@@ -25,16 +29,16 @@ const (
 	LowReward  = rl.LowReward
 )
 
-// rewardTokens are the tokens by name.
+// rewardTokens are the reward tokens in a vocabulary, by their names in trajectories and settings.
 var rewardTokens = map[string]string{rl.TokenHigh: HighReward, rl.TokenLow: LowReward}
 
-// RewardTokens in the order in which they are added to a vocabulary.
+// RewardTokens are the reward tokens in the order in which they are added to a vocabulary.
 var RewardTokens = []string{HighReward, LowReward}
 
-// Encode returns the ids [T] of a trajectory under a reward token (rl.TokenNone for none), and a mask [T] that is
-// true on the policy's own tokens, including the end-of-reply id. Sampled replies keep their ids; the codec
-// encodes the replies of experts. Under the token of its sampling, a trajectory gives its own IDs and Mask. The
-// trajectory is not changed. An error is one of the chat template.
+// Encode returns the ids [T] of a trajectory under a reward token (rl.TokenNone for none), and the mask [T]: true on
+// the tokens of replies, including the end-of-reply id. Sampled replies keep their ids; the codec encodes the replies
+// of experts, as if the policy had sampled them. Under the token of its sampling, a trajectory gives its own IDs and
+// Mask. The trajectory is not changed. An error is one of the chat template.
 func Encode(c rl.Codec, t *rl.Trajectory, token string) (ids []int32, mask []bool, err error) {
 	given := func(piece []int32) { ids = append(ids, piece...) }
 	begun := false
@@ -66,7 +70,7 @@ func Encode(c rl.Codec, t *rl.Trajectory, token string) (ids []int32, mask []boo
 	return ids, pad(mask, len(ids), false), nil
 }
 
-// reply returns the policy's own ids of a message.
+// reply returns the ids of a reply that the policy sampled, or the codec's for the reply of an expert.
 func reply(c rl.Codec, t *rl.Trajectory, m rl.Message) []int32 {
 	if m.To == 0 {
 		return c.Reply(m.Calls)
@@ -80,6 +84,7 @@ func reply(c rl.Codec, t *rl.Trajectory, m rl.Message) []int32 {
 	return ids
 }
 
+// pad extends a mask with value to the length n.
 func pad(mask []bool, n int, value bool) []bool {
 	for len(mask) < n {
 		mask = append(mask, value)
@@ -87,7 +92,7 @@ func pad(mask []bool, n int, value bool) []bool {
 	return mask
 }
 
-// rewardIDs returns the ids of the reward tokens by name, none without a position.
+// rewardIDs returns the ids of the reward tokens by name; nil if position is "".
 func rewardIDs(tokens *token.Tokenizer, position string) (map[string]int32, error) {
 	switch position {
 	case "":

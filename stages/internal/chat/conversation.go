@@ -13,13 +13,13 @@ import (
 
 // Conversation is a conversation in the form of chat APIs.
 type Conversation struct {
-	System *string // nil: the default of the layout
+	System *string // system message; nil: the default of the layout
 	Tools  []rl.Tool
 	Turns  []Turn
 	Token  string // reward token
 }
 
-// Turn is a message after the system message.
+// Turn is one message after the system message. A turn of an episode (rl.Message.Turn) has several.
 type Turn struct {
 	Role  string // one of the rl.Role constants
 	Text  string
@@ -41,7 +41,7 @@ func (c FunctionCall) Python() string {
 	return text
 }
 
-// Talk is a codec for conversations in the form of chat APIs.
+// Talk is an rl.Codec that also converts conversations in the form of chat APIs.
 type Talk interface {
 	rl.Codec
 	// Answer decodes a reply into the text outside calls and the calls. A reply whose calls cannot be read is a text.
@@ -106,6 +106,7 @@ func Partial(text, word string) int {
 	return 0
 }
 
+// insert implements Talk.Insert for a layout with the given texts around a request and before a reply.
 func insert(prompt, reward, position, user, userEnd, header string) string {
 	name := rewardTokens[reward]
 	if name == "" || strings.Contains(prompt, HighReward) || strings.Contains(prompt, LowReward) {

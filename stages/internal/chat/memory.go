@@ -23,10 +23,11 @@ type Memory struct {
 	turns map[[sha256.Size]byte]*list.Element
 }
 
-// remembered is a reply of a chat, found by the digest of all before it, or a prompt with its reply as a text.
+// remembered is either a reply of a chat, whose digest covers the ids before it and its content, or a prompt that was a
+// text, together with its reply.
 type remembered struct {
 	digest [sha256.Size]byte
-	text   string // of prompt and reply; "" in a chat
+	text   string // the prompt and its reply; "" for a reply of a chat
 	ids    []int32
 }
 

@@ -46,7 +46,7 @@ type official struct {
 	seat   rl.Seat
 	talk   *bfcl.HandlerChat
 	memory Memory // a prompt that continues a reply contains its sampled ids, as in a server
-	number uint64 // of the reply
+	number uint64 // number of the next reply less one; part of the name of its random numbers
 }
 
 // Close implements rl.Dialogue.

@@ -10,7 +10,7 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// probe is a conversation in which every content has a word of its own.
+// probe is a conversation in which every content contains a word that occurs nowhere else.
 type probe struct {
 	system *string
 	tools  jinja.List
@@ -71,6 +71,7 @@ func (t *Template) prove(ids func(jinja.Text) []int32) error {
 	return nil
 }
 
+// proveOne compares the pieces of one probe, after each of its messages, with the rendering up to there.
 func (t *Template) proveOne(p probe, ids func(jinja.Text) []int32) error {
 	var messages []jinja.Dict
 	first := jinja.Foreign(p.turns[0].Text)
@@ -149,6 +150,7 @@ func (t *Template) proveOne(p probe, ids func(jinja.Text) []int32) error {
 	}
 }
 
+// pythonOf returns calls as Python text, one per line.
 func pythonOf(calls []FunctionCall) string {
 	var lines []string
 	for _, call := range calls {
@@ -157,7 +159,7 @@ func pythonOf(calls []FunctionCall) string {
 	return strings.Join(lines, "\n")
 }
 
-// same compares a rendering of n messages with its pieces.
+// same returns an error unless the pieces make up a rendering of n messages: as texts, and with ids also as ids.
 func same(whole jinja.Text, pieces []jinja.Text, n int, ids func(jinja.Text) []int32) error {
 	joined := jinja.Join(pieces...)
 	if a, b := whole.String(), joined.String(); a != b {
@@ -186,7 +188,7 @@ func same(whole jinja.Text, pieces []jinja.Text, n int, ids func(jinja.Text) []i
 	return nil
 }
 
-// proveMarks checks that every content is in the rendering once, as text of others.
+// proveMarks checks that every content of a probe is in the rendering once, as text that others wrote (jinja.Foreign).
 func (t *Template) proveMarks(p probe, whole jinja.Text) error {
 	check := func(what, text string) error {
 		at := strings.Index(text, "word")

@@ -11,7 +11,7 @@ import (
 // signaturesIntro precedes the signatures in the system message.
 const signaturesIntro = "Functions:\n"
 
-// signaturesRule follows them.
+// signaturesRule follows the signatures in the system message.
 const signaturesRule = "To call functions, reply with one call per line, such as f(x=1), and nothing else. " +
 	"Otherwise reply with text."
 
@@ -25,7 +25,7 @@ func signaturesOf(tools jinja.List) jinja.Text {
 	return jinja.Join(append(parts, jinja.Own(signaturesRule))...)
 }
 
-// pythonTypes are the Python names of JSON schema types; others are left out.
+// pythonTypes are the Python names of JSON schema types. A parameter of another type gets no type.
 var pythonTypes = map[string]string{"string": "str", "integer": "int", "number": "float", "boolean": "bool",
 	"array": "list", "object": "dict"}
 
@@ -60,7 +60,7 @@ func signature(tool any) string {
 	return plain(f.Get("name")) + "(" + strings.Join(parameters, ", ") + ")"
 }
 
-// plain returns a string, "" for another value.
+// plain returns the text of a value; "" if the value is no text.
 func plain(v any) string {
 	t, _ := v.(jinja.Text)
 	return t.String()

@@ -26,9 +26,10 @@ const (
 // Signatures is the layout that writes tools as signatures and calls as Python text into any chat template.
 const Signatures = "signatures"
 
-// layout is an embedded template for a family of decoders.
+// layout is an embedded chat template, and the decoder (lm.Config.Decoder) for which it can be used.
 type layout struct{ name, decoder string }
 
+// layouts are the names of the setting layout, without Signatures. Each is a file templates/NAME.jinja.
 var layouts = []layout{{"qwen2.5", "qwen2"}, {"qwen3", "qwen3"}, {"smollm2", "llama"}}
 
 //go:embed templates
@@ -47,7 +48,7 @@ func LayoutTemplate(name string) string {
 type Settings struct {
 	Decoder   string            // model_type of config.json, or "" if it does not matter
 	Layout    string            // an embedded template instead of the folder's, or Signatures
-	Source    string            // of a template instead of the folder's; "": none
+	Source    string            // text of a template instead of the folder's; "": none
 	Variables map[string]string // further variables; a JSON boolean, number or null is one, else a string
 }
 
@@ -58,8 +59,8 @@ type Template struct {
 
 	program    *jinja.Template
 	variables  map[string]any
-	signatures bool    // tools and calls are texts
-	eos        []int32 // further ids that end a reply
+	signatures bool    // the layout is Signatures: tools and calls are texts of messages
+	eos        []int32 // further ids that end a reply, from the configuration of the model
 
 	opened  jinja.Text // the base request and the header of a reply
 	header  jinja.Text
@@ -69,7 +70,7 @@ type Template struct {
 	format  *format
 	single  bool // the template refuses several calls in one reply
 
-	userOpen, userEnd string // around a request
+	userOpen, userEnd string // text before and after a request
 }
 
 // ReadTemplate returns the template of a model folder. It has no error of [fs.ErrNotExist] if the settings name
@@ -343,15 +344,17 @@ func (t *Template) findFormat() error {
 	return err
 }
 
+// sameCalls reports whether two lists of calls are equal.
 func sameCalls(a, b []FunctionCall) bool {
 	return slices.EqualFunc(a, b, func(x, y FunctionCall) bool {
 		return x.Name == y.Name && string(x.Arguments) == string(y.Arguments)
 	})
 }
 
+// own returns a member whose key is the template's own text.
 func own(key string, v any) jinja.Member { return jinja.Member{Key: jinja.Own(key), Value: v} }
 
-// message returns a message of a template.
+// message returns a message in the form that templates read.
 func message(role string, content jinja.Text) jinja.Dict {
 	return jinja.Dict{own("role", jinja.Own(role)), own("content", content)}
 }
@@ -377,6 +380,7 @@ func replyMessage(text string, calls []FunctionCall) (jinja.Dict, error) {
 	return m, nil
 }
 
+// render renders a conversation, with the header of the next reply if generate is true.
 func (t *Template) render(tools jinja.List, generate bool, messages ...jinja.Dict) (jinja.Text, error) {
 	variables := maps.Clone(t.variables)
 	if variables == nil {
@@ -393,7 +397,7 @@ func (t *Template) render(tools jinja.List, generate bool, messages ...jinja.Dic
 	return t.program.Render(variables)
 }
 
-// minus returns what a rendering adds to its prefix.
+// minus returns the rest of a rendering behind a prefix. Another beginning is an error.
 func minus(whole, prefix jinja.Text) (jinja.Text, error) {
 	a, b := whole.String(), prefix.String()
 	if !strings.HasPrefix(a, b) {
@@ -411,7 +415,7 @@ func common(a, b string) (n int) {
 	return n
 }
 
-// begin is the piece up to the end of the first request. system is nil without a message.
+// begin returns the piece up to the end of the first request. system is nil without a system message.
 func (t *Template) begin(system *string, tools jinja.List, request jinja.Text) (jinja.Text, error) {
 	var messages []jinja.Dict
 	text := jinja.Text{}
@@ -431,7 +435,7 @@ func (t *Template) begin(system *string, tools jinja.List, request jinja.Text) (
 	return t.render(tools, false, append(messages, message(rl.RoleUser, request))...)
 }
 
-// user is the piece of a later request.
+// user returns the piece of a later request.
 func (t *Template) user(request jinja.Text) (jinja.Text, error) {
 	whole, err := t.render(nil, false, message(rl.RoleUser, jinja.Foreign(baseRequest)),
 		message(rl.RoleAssistant, jinja.Foreign(baseReply)), message(rl.RoleUser, request))
@@ -441,7 +445,7 @@ func (t *Template) user(request jinja.Text) (jinja.Text, error) {
 	return minus(whole, t.replied)
 }
 
-// tool is the piece of the results of a reply's calls.
+// tool returns the piece with the results of one reply's calls.
 func (t *Template) tool(results []string) (jinja.Text, error) {
 	call := FunctionCall{"probe_files", json.RawMessage(`{"a": true, "text": "x y", "n": 1.5}`)}
 	m, err := replyMessage("", []FunctionCall{call})
@@ -462,7 +466,7 @@ func (t *Template) tool(results []string) (jinja.Text, error) {
 	return minus(whole, t.called)
 }
 
-// reply is the piece of a reply between the header and the tail.
+// reply returns the piece of a reply between the header and the tail.
 func (t *Template) reply(text string, calls []FunctionCall) (jinja.Text, error) {
 	if t.signatures && len(calls) > 0 {
 		var lines []string

@@ -7,10 +7,10 @@
 //	Folder       a checkpoint or Hugging Face folder that was checked without reading weights; start with ReadFolder
 //	LoRA         the block of settings for adapters
 //	MemoryUser   stages whose memory is planned from the shape of their model
+//	Join, Sync   connect the ranks of a stage, and let them meet
+//	OpenCodec    the codec of a checkpoint, without its weights
 //
-//	Join, Sync   the ranks of a stage
-//
-// Neighbours: lm (models), chat (layouts), sampling (episodes of a Policy), train (trainings of a Policy).
+// Neighbours: lm (models), chat (codecs), sampling (episodes of a Policy), train (trainings of a Policy).
 package checkpoint
 
 import (
@@ -31,10 +31,11 @@ const MetaFile = "rcgrpo.json"
 // TokenizerFile is the file of a checkpoint that holds its tokenizer.
 const TokenizerFile = "tokenizer.json"
 
-// Chat layouts in a Meta. Every other name, such as those of older checkpoints, means FolderTemplate.
+// Chat layouts in a Meta, beside chat.Signatures. Every other name, such as those of older checkpoints, means
+// FolderTemplate.
 const (
-	Drill          = "drill"    // of the generated tasks
-	FolderTemplate = "template" // the chat template in the folder; chat.Signatures: with tools and calls as texts
+	Drill          = "drill"    // the layout of the generated tasks, which needs no chat template
+	FolderTemplate = "template" // the chat template in the folder
 )
 
 // Kept are the files of a model folder that every checkpoint copies unchanged.
@@ -42,13 +43,13 @@ var Kept = []string{"tokenizer_config.json", "special_tokens_map.json", lm.Gener
 
 // Meta describes the use of a checkpoint beyond weights and tokenizer.
 type Meta struct {
-	Layout    string `json:"family"`              // of conversations: Drill, FolderTemplate or chat.Signatures
-	Position  string `json:"position,omitempty"`  // of the reward tokens; "" if they were never used
+	Layout    string `json:"family"`              // Drill, FolderTemplate or chat.Signatures
+	Position  string `json:"position,omitempty"`  // position of the reward tokens; "" if they were never used
 	Condition string `json:"condition,omitempty"` // reward token to condition on at inference; "" for none
 	Trained   bool   `json:"trained"`             // the rows of the reward tokens have been trained
 	Rows      string `json:"rows,omitempty"`      // initialization of those rows: "copy:<|assistant|>"
 
-	Variables map[string]string `json:"variables,omitempty"` // of the chat template
+	Variables map[string]string `json:"variables,omitempty"` // further variables of the chat template
 }
 
 // ReadMeta reads the Meta of the checkpoint in dir.

@@ -18,9 +18,9 @@ import (
 // Folder is a model folder or GGUF file that was checked without reading weights. The folder is a Hugging Face folder,
 // or a checkpoint, which also has MetaFile. The fields of a refused part are zero.
 type Folder struct {
-	Meta      Meta // of a Hugging Face folder: its layout without reward tokens
+	Meta      Meta // for a Hugging Face folder, its layout without reward tokens
 	Config    lm.Config
-	Weights   string // of a GGUF file: the number of tensors by type
+	Weights   string // number of tensors by type in a GGUF file; "" for a folder
 	Tokenizer *token.Tokenizer
 	Template  *chat.Template // nil in the layout of the drills
 	Talk      chat.Talk
@@ -35,7 +35,7 @@ type Refusal struct {
 
 // Parts of a model folder.
 const (
-	PartFile      = "file" // of GGUF; then there is no other refusal
+	PartFile      = "file" // the GGUF file cannot be read; there is no other refusal then
 	PartDecoder   = "family"
 	PartWeights   = "weights"
 	PartTokenizer = "tokenizer"
@@ -87,10 +87,10 @@ func ReadModel(path string, s chat.Settings) *Folder {
 	})
 }
 
-// source has the parts of a model.
+// source reads the parts of a model.
 type source struct {
 	config    func() (lm.Config, error)
-	weights   func() error // reports why they are not those of the decoder
+	weights   func() error // returns why the weights are not those of the decoder
 	tokenizer func() (*token.Tokenizer, error)
 }
 
@@ -150,8 +150,8 @@ func readFolder(dir string, from source, meta Meta, template func(lm.Config) (*c
 	return f
 }
 
-// Write makes dir, which has the other files of the model, the checkpoint that was checked with the settings of a
-// template: it writes the template, if it is not the folder's, and the Meta.
+// Write completes a checkpoint in dir, which has the other files of the model already. It writes the Meta, and the chat
+// template if the settings, with which the folder was checked, name another one than the folder's.
 func (f *Folder) Write(dir string, s chat.Settings) error {
 	if s.Source != "" || s.Layout != "" && s.Layout != chat.Signatures {
 		path := filepath.Join(dir, chat.TemplateFile)

@@ -75,7 +75,8 @@ func PlanPass(job *engine.Job, c lm.Config, u lm.Use, tokens int) error {
 	return nil
 }
 
-// Memory is what a stage may use, in bytes: of each of its devices, and of the host beside GPUs. 0 is unknown.
+// Memory is the memory that a stage may use, in bytes: on each of its devices, and of the host beside GPUs. 0 is
+// unknown.
 type Memory struct{ Device, Host int64 }
 
 func memoryOf(job *engine.Job) Memory {
@@ -94,7 +95,7 @@ func (m Memory) Place(c lm.Config, u lm.Use, gpu bool, ranks, threads int) lm.Us
 	return u
 }
 
-// fits reports whether a use needs no more memory. All ranks of a stage share the host.
+// fits reports whether the use needs at most this memory. All ranks of a stage share the memory of the host.
 func (m Memory) fits(c lm.Config, u lm.Use) bool {
 	parts := c.Memory(u)
 	return (m.Device <= 0 || lm.TotalMemory(parts) <= m.Device) &&
@@ -134,6 +135,7 @@ func RefuseMemory(c lm.Config, u lm.Use, have Memory) error {
 		lm.MemoryText(parts), strings.Join(ways, ", or with "))
 }
 
+// way is a change of settings with which a stage fits.
 type way struct {
 	text string
 	use  lm.Use

@@ -26,11 +26,11 @@ type Policy struct {
 	Meta
 	Model     *lm.Model // trained, sampled from and saved
 	Tokenizer *token.Tokenizer
-	kept      map[string][]byte // Kept, by name
-	dir       string            // folder that it was opened from
+	kept      map[string][]byte // contents of the files named in Kept
+	dir       string            // folder that the policy was opened from
 	digest    string            // digest of that folder
 	slots     int               // episodes sampled at once
-	tokens    int               // of these episodes together; see lm.Decoder.LimitTokens
+	tokens    int               // most tokens of these episodes together; see lm.Decoder.LimitTokens
 
 	adapter *lm.Adapter // nil without one; with it Model is base with the adapter merged
 	base    *lm.Model
@@ -120,7 +120,8 @@ func (p *Policy) Reference() (*lm.Model, error) {
 	return p.Model.Clone()
 }
 
-// CodecFor returns the chat layout for tools with documents only, or also for those of the benchmark.
+// CodecFor returns the policy's codec. With documented, all tools have documents of their own; otherwise the documents
+// of the benchmark's tools are read from the folder benchmark.
 func (p *Policy) CodecFor(documented bool, benchmark string) (rl.Codec, error) {
 	if documented {
 		return p.Talk()
@@ -128,7 +129,7 @@ func (p *Policy) CodecFor(documented bool, benchmark string) (rl.Codec, error) {
 	return codecOf(p.Meta, p.Tokenizer, p.dir, benchmark)
 }
 
-// Talk returns the policy's chat layout for conversations whose tools have documents.
+// Talk returns the policy's codec for conversations in the form of chat APIs, whose tools have documents of their own.
 func (p *Policy) Talk() (chat.Talk, error) { return talkOf(p.Meta, p.Tokenizer, p.dir, nil) }
 
 // Decoder returns a sampler for episodes of at most context tokens, as many at once as the memory of Open has room for.

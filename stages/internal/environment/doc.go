@@ -9,7 +9,7 @@
 //	Offer      the tools of an episode for clients of the Model Context Protocol
 //	Workers    the processes of an agent (stages/internal/agent)
 //	Fault      a failure of a program
-//	Expert     plays the calls that a task gives as those of its expert
+//	Expert     plays the calls of a task's expert, if the task has them
 //
 // Start with Open and Pool.Start. Neighbours: rl (Environment, Env), bfcl (tasks), engine/proc (processes),
 // stages/tasks (reads the tasks and tools of programs and servers).

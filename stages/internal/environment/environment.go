@@ -20,16 +20,16 @@ type Options struct {
 	Tasks     []*bfcl.Task // to play
 	Benchmark string       // folder of the benchmark's data; needed for its tasks only
 	Steps     int          // steps per turn; one more is executed and ends the episode; 0: unlimited
-	Scratch   string       // of the stage
-	Rank      int          // of this process of the stage
-	Name      string       // of the folder of the processes below Scratch; "": programs
+	Scratch   string       // scratch folder of the stage
+	Rank      int          // rank of this process of the stage
+	Name      string       // name of the folder below Scratch in which the programs start; "": programs
 	Log       func(format string, args ...any)
 }
 
 // environments dispatches tasks to their environments.
 type environments struct {
 	benchmark rl.Environment
-	programs  map[string]rl.Environment // by folder
+	programs  map[string]rl.Environment // by the folder of the tasks artifact
 }
 
 // Open starts the first process of each program of the tasks. It first removes processes and copies of an earlier
@@ -59,12 +59,12 @@ func Open(ctx context.Context, o Options) (rl.Environment, error) {
 	return m, nil
 }
 
-// folder contains the copies of the programs.
+// folder returns the folder with the copies of the programs.
 func (o Options) folder() string {
 	return filepath.Join(o.Scratch, fmt.Sprintf("%s-%d", cmp.Or(o.Name, "programs"), o.Rank))
 }
 
-// clear removes what an earlier attempt left.
+// clear ends the processes and removes the copies that an earlier, killed attempt of the stage left.
 func (o Options) clear() error {
 	if left := proc.KillMarked(programMark(o.folder())); left != "" {
 		o.Log("an earlier attempt of this stage was killed: %s", left)

@@ -219,7 +219,11 @@ func (p *Pool) enterAlone(ctx context.Context) (c *process, leave func(), err er
 		<-p.alone
 		p.Count(err)
 	}
-	return c, func() { c.Stop(); <-p.alone }, err
+	leave = func() {
+		c.Stop()
+		<-p.alone
+	}
+	return c, leave, err
 }
 
 // Close ends all processes and removes their folder.

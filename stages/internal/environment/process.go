@@ -98,7 +98,8 @@ func (l *launcher) Count(failure error) {
 	}
 }
 
-// start starts a command in dir with further variables. read reads its standard output, without secrets, to the end.
+// start starts a command in dir with further variables. It calls read with the standard output of the process, in which
+// secrets are masked; read returns at its end.
 func (l *launcher) start(command []string, dir string, more []string, read func(*process, io.Reader)) (
 	*process, error) {
 	env, err := l.described.environ(dir)

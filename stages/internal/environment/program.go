@@ -22,10 +22,10 @@ const (
 type Program struct {
 	Command    []string          `json:"command"` // words; the first is found in PATH or in the folder
 	Env        map[string]string `json:"env,omitempty"`
-	Secrets    []string          `json:"secrets,omitempty"` // names of variables of the engine's environment
-	Start      time.Duration     `json:"start"`             // limit of the start of a process, hello and tasks
-	Step       time.Duration     `json:"step"`              // of reset, step and close
-	Score      time.Duration     `json:"score"`
+	Secrets    []string          `json:"secrets,omitempty"`    // names of variables of the engine's environment
+	Start      time.Duration     `json:"start"`                // limit of the start of a process, hello and tasks
+	Step       time.Duration     `json:"step"`                 // limit of reset, step and close
+	Score      time.Duration     `json:"score"`                // limit of score
 	Executable []string          `json:"executable,omitempty"` // files of the folder that may be executed
 	Server     *Server           `json:"server,omitempty"`     // nil: the program speaks the protocol of Pool
 }
@@ -48,6 +48,7 @@ func ReadProgram(dir string) (*Program, error) {
 // and the modes of files are not compared, because they are found when the tasks are made.
 func (p *Program) StartsAs(other *Program) bool { return p.started() == other.started() }
 
+// started returns what StartsAs compares, as text.
 func (p Program) started() string {
 	p.Executable = nil
 	if p.Server != nil {

@@ -87,6 +87,7 @@ func parseAnswer(line []byte) (answer, error) {
 	return answer{ID: *a.ID, Result: a.Result}, nil
 }
 
+// decode decodes a JSON text.
 func decode(text []byte, v any) error {
 	if err := json.Unmarshal(text, v); err != nil {
 		return fmt.Errorf("it is no such JSON: %w", err)

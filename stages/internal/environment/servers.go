@@ -14,6 +14,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -59,6 +60,28 @@ type session struct {
 	process *process // nil with a URL
 	tools   toolList
 	names   map[string]string // of the server, by that of the tool
+	left    atomic.Int64      // bytes that the process may write before the next call
+}
+
+// maxUnasked limits what the process of a server writes for one call: its answer, notifications, and requests, which
+// wait in memory for their answers as long as the server does not read.
+const (
+	maxUnasked = 2 * maxLine
+	perMessage = 4 << 10 // bytes that a message takes besides its line
+)
+
+// metered is the output of the process of a session.
+type metered struct {
+	io.Reader
+	left *atomic.Int64
+}
+
+func (m metered) Read(p []byte) (int, error) {
+	n, err := m.Reader.Read(p)
+	if m.left.Add(-int64(n+perMessage*bytes.Count(p[:n], []byte{'\n'}))) < 0 {
+		return 0, fmt.Errorf("the server has written more than %d bytes for one call", maxUnasked)
+	}
+	return n, err
 }
 
 func (s *session) close() {
@@ -78,6 +101,7 @@ func (s *Servers) connect(ctx context.Context, task string) (*session, error) {
 		return nil, err
 	}
 	o := &session{dir: dir}
+	o.left.Store(maxUnasked)
 	transport, err := s.transport(o)
 	if err != nil {
 		o.close()
@@ -121,7 +145,7 @@ func (s *Servers) transport(o *session) (mcp.Transport, error) {
 	out, in := io.Pipe()
 	var err error
 	o.process, err = s.start(s.described.Command, o.dir, nil, func(_ *process, stdout io.Reader) {
-		_, err := io.Copy(in, stdout)
+		_, err := io.Copy(in, metered{stdout, &o.left})
 		in.CloseWithError(err)
 	})
 	if err != nil {
@@ -409,6 +433,7 @@ func (e *sessionEpisode) call(ctx context.Context, c call) (text string, failed 
 	limit := e.described.Step
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	e.session.left.Store(maxUnasked)
 	result, err := e.session.CallTool(limited, &mcp.CallToolParams{Name: e.session.names[c.Name], Arguments: c.Arguments})
 	if refused, ok := errors.AsType[*jsonrpc.Error](err); ok && limited.Err() == nil && !errors.Is(err, undelivered) {
 		return refusal(refused.Message), true, nil

@@ -101,7 +101,8 @@ func serveNotes(in io.Reader) {
 // sessionErrors are the faults of one answer of a server and the text of their error.
 var sessionErrors = map[string]string{"garbage": "invalid character 'H'", "silence": "within",
 	"flood": "exceeded the configured maximum", "fork": "", "death": "exited with code 3", "killed": "signal",
-	"list": "cannot unmarshal", "half": ""}
+	"list": "cannot unmarshal", "half": "", "notices": "more than 33554432 bytes",
+	"questions": "more than 33554432 bytes"}
 
 // notes returns an environment of servers, and its log.
 func notes(t *testing.T, env map[string]string, server Server) (*Servers, func() string) {

@@ -13,15 +13,15 @@ import (
 type turns struct {
 	*launcher
 	task   *bfcl.Task
-	alone  bool // the second try
+	alone  bool // this is the second try, in a process of its own
 	failed bool // a fault was logged
 
 	system, user string
 	tools        []rl.Tool
-	turn         int
-	steps        int // executed in this turn
-	most         int // steps per turn; one more is executed and ends the episode; 0: unlimited
-	stop         string
+	turn         int    // index of the current turn
+	steps        int    // steps executed in this turn
+	most         int    // most steps per turn; one more is executed and ends the episode; 0: unlimited
+	stop         string // why the episode ended; "" before its end
 }
 
 func (t *turns) System() string   { return t.system }

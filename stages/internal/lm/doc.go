@@ -1,5 +1,5 @@
-// Package lm is the language model: a decoder of the decoders Qwen2 and Llama over package torch, with its files,
-// gradient, optimizer and sampler.
+// Package lm is the language model: a transformer decoder (Llama, Qwen2, Qwen3 or SmolLM3; see Config.Decoder) over
+// package torch, with its files, gradient, optimizer and sampler.
 //
 // Start with New (random weights) or Load (a folder in Hugging Face's format). A Model computes Stats of given
 // sequences; a Trainer accumulates gradients of any loss that is a function of these statistics and updates the
@@ -13,7 +13,7 @@
 //
 // Sequences are packed: linear layers see one [tokens, width] matrix without padding, attention stays inside each
 // sequence, and common prefixes of the sequences of a pass are computed once. The last layer computes everything
-// but keys and values only at positions with loss.
+// but keys and values only at the positions that predict a token of the mask.
 //
 // Equal inputs give identical results on one machine, in float32 on the CPU, with any number of threads
 // (torch.SetThreads). Buffers and Model.Use select products in bfloat16: trained weights, gradients, the residual

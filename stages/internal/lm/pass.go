@@ -177,7 +177,8 @@ func addProduct(s *torch.Scope, sum, a, b *torch.Tensor) {
 	s.Nest(func(s *torch.Scope) { s.Add_(sum, s.Mm(s.T(a), b)) })
 }
 
-// layer is one decoder layer up to its last product. In the last layer only positions with loss are queries.
+// layer is one decoder layer up to its last product. In the last layer only positions that predict a token of the mask
+// are queries.
 func (m *Model) layer(s *torch.Scope, l int, x *torch.Tensor, b *batch, t *tape) {
 	w, c, last := &m.w.layers[l], m.cfg, l == m.cfg.Layers-1
 	heads, kvHeads, d := int64(c.Heads), int64(c.KVHeads), int64(c.HeadDim)

@@ -10,18 +10,18 @@ import (
 
 func sqrt(n int) float64 { return math.Sqrt(float64(n)) }
 
-// Sequence is one sequence of token ids. Mask[t] is true where token t, given those before it, has a loss. The first
-// token cannot have one.
+// Sequence is one sequence of token ids. Mask[t] is true where a loss reads the logprob of token t, given those before
+// it: where the policy sampled the token. The first token cannot be in the mask.
 type Sequence struct {
 	IDs  []int32
 	Mask []bool
 }
 
-// MaskTokens returns the number of tokens of the mask, those with a loss.
+// MaskTokens returns the number of tokens of the mask.
 func (q Sequence) MaskTokens() int {
 	n := 0
-	for _, masked := range q.Mask {
-		if masked {
+	for _, inMask := range q.Mask {
+		if inMask {
 			n++
 		}
 	}

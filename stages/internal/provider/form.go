@@ -10,11 +10,15 @@ import (
 
 // form writes the requests of an API and reads its replies.
 type form interface {
+	// body returns a request for the next reply of a conversation.
 	body(s *Settings, c *conversation) object
-	user(text string) any                         // a message
-	results(calls []call, results []string) []any // messages
+	// user returns the message with a request of the user.
+	user(text string) any
+	// results returns the messages with the results of the calls of a reply.
+	results(calls []call, results []string) []any
+	// read reads the body of a response.
 	read(body []byte) (answer, error)
-	// written returns the history of a reply of a model without tool calls.
+	// written returns the messages of a reply in the mode without tool calls.
 	written(a answer) []any
 }
 
@@ -22,7 +26,7 @@ type object = map[string]any
 
 // conversation is the content of the next request.
 type conversation struct {
-	system   string // ""; without tool calls, the system prompt
+	system   string // system prompt in the mode without tool calls, else ""
 	messages []any
 	tools    []json.RawMessage
 }
@@ -37,15 +41,15 @@ type call struct {
 type answer struct {
 	text    string
 	calls   []call
-	history []any // messages of the next request
+	history []any // messages of the reply, as the next request contains them
 	model   string
-	stop    string // reason of the API
+	stop    string // the API's reason for the end of the reply
 	usage   Usage
 }
 
 // Usage counts the tokens of a call.
 type Usage struct {
-	Input      int `json:"input"`                 // without those below
+	Input      int `json:"input"`                 // input, without the cached parts below
 	CacheRead  int `json:"cache_read,omitempty"`  // input read from a cache with a price of its own
 	CacheWrite int `json:"cache_write,omitempty"` // input written to a cache with a price of its own
 	Output     int `json:"output"`                // with hidden reasoning

@@ -57,11 +57,11 @@ func (m *Model) Open(_ context.Context, ask rl.Rollout) (rl.Dialogue, error) {
 type dialogue struct {
 	*Model
 	task *bfcl.Task
-	at   Call // of the next reply
+	at   Call // name of the next call
 	conversation
 	started bool
 	offered []string // names of the tools of the last request
-	calls   []call   // of the last reply, without results
+	calls   []call   // calls of the last reply, which have no results yet
 	texts   []string // the same calls as Python text; nil if they cannot be decoded
 }
 

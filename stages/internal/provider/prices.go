@@ -52,7 +52,7 @@ func (p Price) cost(u Usage) float64 {
 	return (input*p.Input + float64(u.Output)*p.Output) / 1e6
 }
 
-// unknown returns the expected cost of a request without a reply that reports its tokens.
+// unknown returns the expected cost of a request of that many bytes, for a reply that reports no usage.
 func (p Price) unknown(bytes int) float64 {
 	return p.cost(Usage{Input: bytes / bytesPerToken, Output: tokensPerReply})
 }

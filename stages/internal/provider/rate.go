@@ -15,14 +15,14 @@ import (
 // Rate limits the calls of a stage: at the values of the site file, else as responses of the API report. It belongs to
 // its process; stages that run at once have one each.
 type Rate struct {
-	Requests float64 // per minute; 0: as the API reports, else no limit
-	Tokens   float64 // of input, per minute; 0 as for Requests
+	Requests float64 // requests per minute; 0: as the API reports, else no limit
+	Tokens   float64 // input tokens per minute; 0: as the API reports, else no limit
 	Logf     func(format string, args ...any)
 
 	mu       sync.Mutex
 	requests bucket
 	tokens   bucket
-	until    time.Time // no call before, as the API requests
+	until    time.Time // no request is sent before, because the API asks for a pause
 }
 
 // bucket is a limit per minute with a burst of one second's worth, so that no minute has more than the limit.

@@ -69,9 +69,9 @@ type Cost struct {
 	Input    int      `json:"input"` // tokens, cached ones included
 	Output   int      `json:"output"`
 	Models   []string `json:"models"` // returned names, sorted
-	First    string   `json:"first"`  // dates
-	Last     string   `json:"last"`
-	Price    Price    `json:"price"` // dollars for a million tokens
+	First    string   `json:"first"`  // date of the first attempt
+	Last     string   `json:"last"`   // date of the last attempt
+	Price    Price    `json:"price"`  // dollars for a million tokens
 }
 
 // Sum sums up rows.
@@ -103,7 +103,7 @@ type record struct {
 	mu    sync.Mutex
 	rows  map[Call][]Row   // by attempt
 	asked map[Call]string  // digests of the requests that find has looked up
-	read  map[Call]int     // attempts whose rows it has returned
+	read  map[Call]int     // attempts whose rows find has returned
 	file  *journal.Journal // nil for a replay
 }
 
@@ -115,6 +115,7 @@ func newRecord(rows []Row) *record {
 	return r
 }
 
+// put adds a row, or replaces the row of the same attempt.
 func (r *record) put(row Row) {
 	list := r.rows[row.Call]
 	if at := row.Attempt - 1; 0 <= at && at < len(list) {

@@ -57,10 +57,10 @@ type Settings struct {
 // api describes an API.
 type api struct {
 	form
-	documents string            // API of the tool documents, for bfcl.Function
-	key, base string            // defaults
-	path      string            // below base, with the name of the model for MODEL
-	headers   map[string]string // of every request, with the API key for KEY
+	documents string            // form of the tool documents, an argument of bfcl.Function
+	key, base string            // default variable with the key, and default base URL
+	path      string            // path below the base URL; MODEL stands for the name of the model
+	headers   map[string]string // headers of every request; KEY stands for the API key
 }
 
 var bearer = map[string]string{"Authorization": "Bearer KEY"}

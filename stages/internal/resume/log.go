@@ -9,7 +9,7 @@ import (
 	"rcgrpo/engine/journal"
 )
 
-// log is the records since a state was saved. Each state has its own journal, which is removed with it.
+// log stores the records since a state was saved. Each state has a journal of its own, which is removed with the state.
 type log struct {
 	dir     string
 	mu      sync.Mutex
@@ -24,7 +24,7 @@ func openLog(dir string, since int) (*log, error) {
 	}
 	l := &log{dir: dir}
 	if n := len(known); n > 0 && known[n-1] > since {
-		since = known[n-1] // of a state that could not be used; its records are still valid
+		since = known[n-1] // this state could not be used; the records of its journal are still valid
 	}
 	return l, l.begin(since)
 }
@@ -52,8 +52,8 @@ func (t *Scratch) Append(record any) error {
 	return t.log.journal.Append(record)
 }
 
-// Replayed calls each with the stored records of all ranks, those of each in order: all since the restored state,
-// and some before it.
+// Replayed calls each with the stored records of all ranks, and those of one rank in their order. They are all records
+// since the restored state, and some before it.
 func (t *Scratch) Replayed(each func(record []byte) error) error {
 	folders, err := t.allLogs()
 	if err != nil {

@@ -31,6 +31,7 @@ import (
 	"time"
 )
 
+// format is the version of the files of a state.
 const format = 2
 
 // stateFile is the file of a state's folder that describes the others; it is written last.
@@ -43,18 +44,19 @@ type Scratch struct {
 	Gather func(phase string, own []byte) ([][]byte, error)
 
 	dir     string
-	rank    int     // of the process; only rank 0 writes states, rows and folders, and each rank has its log
-	minutes float64 // between two states
-	keep    int     // number of states
-	update  int     // of the last restored or saved state; 0 for none
-	saved   time.Time
-	took    time.Duration // of the last Save
+	rank    int           // rank of the process; only rank 0 writes states, rows and folders, and each rank has its log
+	minutes float64       // least time between two states
+	keep    int           // number of states that are kept
+	update  int           // update after which the last state was restored or saved; 0 without a state
+	saved   time.Time     // time of the last Save
+	took    time.Duration // duration of the last Save
 	rows    []*Rows
-	marks   map[string]mark   // of the restored state
-	folders map[string]folder // filled by Replace, by name
+	marks   map[string]mark   // ends of the rows in the restored state, by name
+	folders map[string]folder // folders that Replace filled last, by name
 	log     *log
 }
 
+// state is the content of stateFile: what a state consists of.
 type state struct {
 	Format   int             `json:"format"`
 	Update   int             `json:"update"`
@@ -65,11 +67,13 @@ type state struct {
 	Folders map[string]folder `json:"folders"`
 }
 
+// folder is a folder that Replace filled.
 type folder struct {
 	Dir   string          `json:"dir"`
 	Files map[string]file `json:"files"` // by slash-separated path
 }
 
+// file is the expected content of a file.
 type file struct {
 	Bytes  int64  `json:"bytes"`
 	SHA256 string `json:"sha256"`
@@ -154,6 +158,7 @@ func (t *Scratch) Restore(progress any, read func(dir string) error) (update int
 	return t.update, err
 }
 
+// origin describes the state from which the training resumes.
 func (t *Scratch) origin() string {
 	if t.update == 0 {
 		return "the start: no checkpoint is whole"
@@ -161,6 +166,7 @@ func (t *Scratch) origin() string {
 	return fmt.Sprintf("the checkpoint after update %d", t.update)
 }
 
+// readState reads stateFile, whose first line is the checksum of the rest.
 func readState(dir string) (s state, err error) {
 	raw, err := os.ReadFile(filepath.Join(dir, stateFile))
 	if err != nil {
@@ -198,6 +204,7 @@ func (t *Scratch) whole(dir string) (s state, err error) {
 	return s, nil
 }
 
+// unchanged returns an error for the first file that differs from its expected content.
 func unchanged(dir string, files map[string]file) error {
 	for name, want := range files {
 		got, err := sum(filepath.Join(dir, filepath.FromSlash(name)))
@@ -220,9 +227,10 @@ func (t *Scratch) Due() bool {
 	return t.minutes == 0 || time.Since(t.saved) >= max(time.Duration(t.minutes*float64(time.Minute)), rest*t.took)
 }
 
-// Save saves a state after so many updates: the files that write puts into a folder, and progress as JSON. The
-// state appears as a whole or not at all. Older states and their logs are removed.
-// All ranks call it, and each call of write may write some of the files. A rank that returns an error must end, so that
+// Save saves the state after an update: progress as JSON, and the files that write puts into a folder. The state
+// appears as a whole or not at all. Older states and their logs are removed.
+//
+// All ranks call Save, and each call of write may write some of the files. A rank that gets an error must end, so that
 // the others lose contact: the state then does not appear.
 func (t *Scratch) Save(update int, progress any, write func(dir string) error) error {
 	if update == t.update {
@@ -284,7 +292,7 @@ func (t *Scratch) stage(dir string, write func(dir string) error) (map[string]fi
 	return all, err
 }
 
-// gather is Gather, also in a job of one process.
+// gather calls Gather. In a job of one process it returns the own message.
 func (t *Scratch) gather(phase string, own []byte) ([][]byte, error) {
 	if t.Gather == nil {
 		return [][]byte{own}, nil
@@ -322,8 +330,8 @@ func (t *Scratch) commit(staged string, update int) error {
 	return errors.Join(os.Rename(staged, dir), syncPath(t.states()))
 }
 
-// flushed flushes those files of a folder to the disk whose number in the order of their names own accepts, and returns
-// their digests by slash-separated path.
+// flushed flushes files of a folder to the disk and returns their digests by slash-separated path. It takes the files
+// whose index in the order of their names own accepts.
 func flushed(dir string, own func(i int) bool) (map[string]file, error) {
 	files, i := map[string]file{}, -1
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -479,6 +487,7 @@ func numbered(dir string) (all []int, err error) {
 	return all, nil
 }
 
+// sum returns the size and digest of a file.
 func sum(path string) (file, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -496,7 +505,7 @@ var steps atomic.Int64
 // Steps returns a number that grows while this process reads or flushes files, which takes minutes for a large model.
 func Steps() int64 { return steps.Load() }
 
-// counted counts pieces of files.
+// counted is a writer that counts the pieces of files which it gets.
 type counted struct{}
 
 func (counted) Write(p []byte) (int, error) {

@@ -13,15 +13,16 @@ import (
 	"strings"
 )
 
-// castagnoli is a function because building the table would slow down programs that do not resume.
+// castagnoli is a function, because building the table at the start would slow down programs that do not resume.
 func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
-// mark is a length of a file and the checksum up to it.
+// mark is a length of a growing file, and the checksum of the file up to that length.
 type mark struct {
 	Bytes int64  `json:"bytes"`
 	CRC   uint32 `json:"crc32c"`
 }
 
+// reached reports whether the file at path still begins with the bytes of the mark.
 func (m mark) reached(path string) bool {
 	f, err := os.Open(path)
 	if err != nil {
@@ -37,7 +38,7 @@ func (m mark) reached(path string) bool {
 type Rows struct {
 	path string
 	file *os.File // nil in ranks above 0, which write nothing
-	mark mark
+	mark mark     // the end of the file
 	buf  bytes.Buffer
 }
 
@@ -62,9 +63,11 @@ func (t *Scratch) Rows(name string) (*Rows, error) {
 	return r, nil
 }
 
-// Path returns the path of the growing file. Empty reports whether it has no rows.
+// Path returns the path of the growing file.
 func (r *Rows) Path() string { return r.path }
-func (r *Rows) Empty() bool  { return r.mark.Bytes == 0 }
+
+// Empty reports whether the file has no rows.
+func (r *Rows) Empty() bool { return r.mark.Bytes == 0 }
 
 // Append adds a row.
 func (r *Rows) Append(row any) error {

@@ -4,7 +4,8 @@
 //	Episodes     runs a stage that only samples: rollout and eval; needs libtorch
 //	ReadTasks    a set of tasks, with the program that plays it
 //
-// Neighbours: checkpoint (the policy), rl (what an episode is), environment (programs), agent (who else may play).
+// Neighbours: checkpoint (the policy), rl (what an episode is), environment (programs), agent (programs that play
+// episodes in place of a conversation).
 package sampling
 
 import (
@@ -21,7 +22,8 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// ReadTasks reads a set of tasks.
+// ReadTasks reads a set of tasks. Tasks of a program get the program, whose description is compared with the settings
+// of the stage that made the set.
 func ReadTasks(job *engine.Job, ref artifact.Ref) ([]*bfcl.Task, error) {
 	set, err := job.Open(ref)
 	if err != nil {

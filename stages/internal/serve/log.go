@@ -20,8 +20,9 @@ const (
 	openFor           = time.Minute // without another reply; then a conversation is written
 )
 
-// Log writes one trajectory per conversation, without a reward, to a file that stages can read. A request whose prompt
-// contains the ids of an earlier reply continues its conversation. A nil Log writes nothing. The file can be read at
+// Log writes one trajectory per conversation, without a reward, to a file in the form of the port trajectories. It is
+// not the way to a training: episodes of an agent are (package agent). A request whose prompt contains the ids of an
+// earlier reply continues its conversation. A nil Log writes nothing. The file can be read at
 // any time, after a kill too, because each row is a gzip member that is written at once. A kill loses the conversations
 // of the last minute.
 type Log struct {

@@ -220,7 +220,7 @@ func (s *Server) post(handle func(w http.ResponseWriter, r *request) error) http
 		if err == nil {
 			return
 		}
-		if r.Context().Err() != nil && !errors.As(err, new(*apiError)) { // without an answer net/http would send status 200 and no body
+		if r.Context().Err() != nil && !errors.As(err, new(*apiError)) { // net/http would send status 200 and no body
 			err = &apiError{status: http.StatusServiceUnavailable, Type: "server_error", Code: "cancelled",
 				Message: "the request was cut: its client left, or the server is shutting down"}
 		}

@@ -1,12 +1,3 @@
-// Package train is the part of a training that sft and grpo have in common: the settings, the scratch folder that
-// a killed stage resumes from, the loop over updates, the curve and the ports.
-//
-//	Settings   schedule, optimizer, micro-batches, precision, adapter, checkpoints
-//	Training   Open, ResumeShorter, Loop, Publish, Close; needs libtorch
-//	Log        rows of the port metrics; Skipped, the batches of updates without a finite gradient
-//
-// Start with Training. The kind supplies the update itself. Neighbours: checkpoint (the policy), resume (the
-// files).
 package train
 
 import (

@@ -26,11 +26,12 @@ func NewParts(items [][]lm.Sequence, n int) *Parts {
 	return &Parts{items, ranks.Parts(rows, max(1, n))}
 }
 
-// Each calls f with the indices of the items of each part, in the rank of the trainer that has the part, and returns
-// the results of all parts in their order. If the parts are gradients, it ends each round of them; a single part needs
-// no end.
-func Each[T any](ctx context.Context, p *Parts, t *lm.Trainer, gradients bool, f func(part []int) (T, error)) ([]T,
-	error) {
+// Each calls f for each part, with the indices of the part's items, and returns the results of all parts in their
+// order. In each round every rank calls f for at most one part. With gradients, f accumulates the gradient of its part,
+// and the ranks add up their gradients after each round; a single part needs no sum.
+func Each[T any](
+	ctx context.Context, p *Parts, t *lm.Trainer, gradients bool, f func(part []int) (T, error),
+) ([]T, error) {
 	n, r := len(p.parts), t.Peers().Rank
 	results := make([]T, 0, n)
 	for round := range r.Rounds(n) {

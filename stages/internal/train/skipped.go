@@ -18,12 +18,12 @@ type Skipped struct {
 	Update    int      `json:"update"`
 	Task      string   `json:"task,omitempty"`
 	Token     string   `json:"token,omitempty"`     // reward token of the episode
-	Reward    *Number  `json:"reward,omitempty"`    // of an episode
-	Advantage *Number  `json:"advantage,omitempty"` // of an episode
-	Logp      []Number `json:"logp"`                // of the tokens with loss
+	Reward    *Number  `json:"reward,omitempty"`    // reward of the episode
+	Advantage *Number  `json:"advantage,omitempty"` // advantage of the episode
+	Logp      []Number `json:"logp"`                // logprobs of the tokens of the mask
 	Text      string   `json:"text"`
 	IDs       []int32  `json:"ids"`
-	Mask      []bool   `json:"mask"` // tokens with loss
+	Mask      []bool   `json:"mask"`
 }
 
 // Number is a float64 whose JSON form is "NaN", "+Inf" or "-Inf" for values that are not finite.
@@ -36,7 +36,7 @@ func (n Number) MarshalJSON() ([]byte, error) {
 	return json.Marshal(float64(n))
 }
 
-// Numbers converts values.
+// Numbers converts float64 values to Numbers.
 func Numbers(values []float64) []Number {
 	out := make([]Number, len(values))
 	for i, v := range values {
@@ -57,7 +57,6 @@ func (l *Log) Dump(job *engine.Job, update int, batch []Skipped, end error) erro
 		return fmt.Errorf("%w; the skipped batches are in %s", end, l.skipped.Path())
 	}
 	job.Logf("update %d was skipped: its gradient is not finite; its batch is in %s, and at the end in %s of the port "+
-		"metrics",
-		update, l.skipped.Path(), skippedFile)
+		"metrics", update, l.skipped.Path(), skippedFile)
 	return nil
 }

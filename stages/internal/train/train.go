@@ -32,7 +32,7 @@ type Training struct {
 	Trainer *lm.Trainer
 	Scratch *resume.Scratch
 	Log     *Log
-	Made    int  // updates
+	Made    int  // updates so far
 	Ahead   bool // the weights already contain a part of update Made + 1, so they must not be saved
 }
 
@@ -224,7 +224,7 @@ func (s *Settings) AdviseMemory(batch []lm.Sequence, err error) error {
 }
 
 // Skip stores the sequences of an update whose gradient is not finite, with the logprobs of their tokens of the mask.
-// describe, which may be nil, completes each row. Skip returns end as Dump does.
+// describe, which may be nil, completes each row. The result is that of Log.Dump.
 func (t *Training) Skip(u int, batch []lm.Sequence, logp []float64, describe func(i int, row *Skipped),
 	end error) error {
 	rows := make([]Skipped, len(batch))

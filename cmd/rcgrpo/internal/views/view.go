@@ -34,7 +34,7 @@ type View struct {
 	Width  int
 	Pick   int                                 // index of the row of --row; negative: a summary and the first row
 	Task   string                              // --task
-	Layout func(*rl.Trajectory) []stages.Piece // --policy: splits a trajectory into the text that the policy reads
+	Pieces func(*rl.Trajectory) []stages.Piece // --policy: splits a trajectory into the text that the policy reads
 }
 
 // views maps artifact types to their file of rows, if any, and their view. Other types are shown as a list of files.
@@ -281,7 +281,7 @@ func (v *View) conversation(t *rl.Trajectory) {
 		}
 		v.messages(sequence)
 	}
-	if v.Layout != nil {
+	if v.Pieces != nil {
 		v.tokens(t)
 	}
 }
@@ -313,7 +313,7 @@ func (v *View) messages(t *rl.Trajectory) {
 func (v *View) tokens(t *rl.Trajectory) {
 	masked, all := 0, 0
 	var text strings.Builder
-	for _, p := range v.Layout(t) {
+	for _, p := range v.Pieces(t) {
 		all += p.Tokens
 		if p.Mask {
 			masked += p.Tokens

@@ -103,10 +103,10 @@ func TestShowTrajectoryAsConversation(t *testing.T) {
 	must.Contain(t, must.Get(show(func(v *View) { v.Task = "drill_1" }))(t), "1 trajectory", "List the files.",
 		"sequence 2 of 2: its first request continues no earlier reply", "user       Help me.",
 		"assistant  [[[help()]]]", "(1 of 1 tokens sampled, mean logprob -3.000)\n           ▇\n")
-	layout := func(t *rl.Trajectory) []stages.Piece {
+	pieces := func(t *rl.Trajectory) []stages.Piece {
 		return []stages.Piece{{Text: "<user>" + t.Messages[0].Text, Tokens: 7}, {Text: "ls()", Tokens: 3, Mask: true}}
 	}
-	must.Contain(t, must.Get(show(func(v *View) { v.Pick, v.Layout = 1, layout }))(t),
+	must.Contain(t, must.Get(show(func(v *View) { v.Pick, v.Pieces = 1, pieces }))(t),
 		"10 tokens, 3 of them of the mask, in [[ ]]", "<user>List the files.[[ls()]]")
 	if _, err := show(func(v *View) { v.Task = "drill_9" }); err == nil {
 		t.Error("a task that is not there: got no error, want one")

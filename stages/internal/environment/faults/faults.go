@@ -39,6 +39,14 @@ func Break(fault string) bool {
 		for range 1024 {
 			write(strings.Repeat("x", 1<<20))
 		}
+	case "notices", "questions": // without end, and without reading
+		line := `{"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}}` + "\n"
+		if fault == "questions" {
+			line = `{"jsonrpc": "2.0", "id": 1, "method": "ping"}` + "\n"
+		}
+		for range 1024 {
+			write(strings.Repeat(line, 1<<20/len(line)))
+		}
 	case "fork": // it ends, and leaves a child in a session of its own that holds its output open
 		child := exec.Command("/bin/sh", "-c", `echo $$ >>"$0"; exec sleep 600`, filepath.Join(os.Getenv(Marks), "children"))
 		child.Stdout, child.Stderr = os.Stdout, os.Stderr

@@ -9,8 +9,8 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// OpenCodec opens the chat layout of the checkpoint or Hugging Face folder in dir without loading weights. The
-// layouts of instruct models contain the documents of the tools, which are read from the benchmark's data.
+// OpenCodec opens the codec of the checkpoint or Hugging Face folder in dir without loading weights. The prompts of
+// instruct models contain the documents of the tools, which are read from the benchmark's data in the folder benchmark.
 func OpenCodec(dir, benchmark string) (rl.Codec, error) {
 	meta, tokenizer, err := readPolicy(dir)
 	if err != nil {
@@ -19,6 +19,7 @@ func OpenCodec(dir, benchmark string) (rl.Codec, error) {
 	return codecOf(meta, tokenizer, dir, benchmark)
 }
 
+// codecOf returns the codec of a checkpoint's layout for the benchmark's tools, and for others that have documents.
 func codecOf(m Meta, tokenizer *token.Tokenizer, dir, benchmark string) (rl.Codec, error) {
 	if m.Layout == Drill {
 		return talkOf(m, tokenizer, dir, nil)
@@ -38,8 +39,8 @@ func codecOf(m Meta, tokenizer *token.Tokenizer, dir, benchmark string) (rl.Code
 	return talkOf(m, tokenizer, dir, functions)
 }
 
-// talkOf opens the chat layout of a checkpoint for conversations whose tools are the functions or have documents. Every
-// layout but that of the drills is the template in the folder.
+// talkOf returns the codec of a checkpoint's layout for conversations whose tools are among functions or have documents
+// of their own. Every layout but that of the drills is the chat template in the folder.
 func talkOf(m Meta, tokenizer *token.Tokenizer, dir string, functions chat.Functions) (chat.Talk, error) {
 	if m.Layout == Drill {
 		return chat.NewDrill(tokenizer, m.Position)
@@ -51,7 +52,7 @@ func talkOf(m Meta, tokenizer *token.Tokenizer, dir string, functions chat.Funct
 	return template.New(tokenizer, functions, m.Position)
 }
 
-// settings returns those with which the folder's template is read again.
+// settings returns the settings with which the chat template of a checkpoint is read again.
 func (m Meta) settings() chat.Settings {
 	s := chat.Settings{Variables: m.Variables}
 	if m.Layout == chat.Signatures {

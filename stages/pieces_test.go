@@ -13,7 +13,7 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-func TestLayoutMarksLearnedPieces(t *testing.T) {
+func TestPiecesHaveTheMask(t *testing.T) {
 	expert := &rl.Trajectory{Token: rl.TokenHigh, Messages: []rl.Message{
 		{Role: rl.RoleUser, Text: "List it."},
 		{Role: rl.RoleAssistant, Calls: []string{"ls()"}},
@@ -27,7 +27,7 @@ func TestLayoutMarksLearnedPieces(t *testing.T) {
 	meta := checkpoint.Meta{Layout: checkpoint.Drill, Position: rl.BeforeEachAction, Condition: rl.TokenHigh,
 		Trained: true}
 	must.OK(t, meta.Write(dir))
-	cut := must.Get(Layout(dir, ""))(t)
+	cut := must.Get(Pieces(dir, ""))(t)
 	var texts []string
 	for _, p := range cut(expert) {
 		if p.Tokens < 1 {
@@ -43,7 +43,7 @@ func TestLayoutMarksLearnedPieces(t *testing.T) {
 	if !slices.Equal(texts, want) {
 		t.Errorf("got %q\nwant %q", texts, want)
 	}
-	if _, err := Layout(t.TempDir(), ""); err == nil {
+	if _, err := Pieces(t.TempDir(), ""); err == nil {
 		t.Error("a folder without a checkpoint was taken")
 	}
 }

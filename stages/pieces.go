@@ -13,10 +13,10 @@ type Piece struct {
 	Mask   bool // sampled by the policy: with loss, ratio, divergence and entropy
 }
 
-// Layout returns a function that divides trajectories into pieces as the policy of a checkpoint folder reads
+// Pieces returns a function that divides trajectories into pieces as the policy of a checkpoint folder reads
 // them, under their reward token. Pieces with Mask are the mask of a training. A trajectory that the chat template
 // refuses is one piece, the error.
-func Layout(dir, benchmark string) (func(*rl.Trajectory) []Piece, error) {
+func Pieces(dir, benchmark string) (func(*rl.Trajectory) []Piece, error) {
 	codec, err := checkpoint.OpenCodec(dir, benchmark)
 	if err != nil {
 		return nil, err

@@ -26,7 +26,7 @@ const (
 	GoalAfter  = "]"
 )
 
-// InitCopy returns TOKEN of a row initialization "copy:TOKEN".
+// InitCopy returns TOKEN of a row initialization "copy:TOKEN"; ok is false for another one.
 func InitCopy(init string) (token string, ok bool) {
 	token, ok = strings.CutPrefix(init, "copy:")
 	return token, ok && token != ""
@@ -46,8 +46,9 @@ const (
 	AllocationStratified = "stratified" // every group has round(pG) high tokens, at random members
 )
 
-// DrawTokens draws the reward tokens of a group [G]; p is the probability of high. The tokens have their own
-// stream, so arms with and without tokens share tasks and all other random numbers.
+// DrawTokens draws the reward tokens of a group [G]; p is the probability of high. task is the id of the task, or
+// another name of the group. The tokens have their own stream, so arms with and without tokens share tasks and all
+// other random numbers.
 func DrawTokens(allocation string, p float64, group int, seed uint64, update int, task string) []string {
 	s := newStream(forTokens, seed, uint64(update), hash(task))
 	var high []int

@@ -18,8 +18,8 @@ type Pass struct {
 	K        int     `json:"k"`
 	Tasks    int     `json:"tasks"`
 	Samples  int     `json:"samples"`  // episodes per task, the minimum over tasks
-	Reward   float64 `json:"reward"`   // share by the paper's reward
-	Official float64 `json:"official"` // share by the official checker
+	Reward   float64 `json:"reward"`   // estimate, where success is the paper's reward of 1
+	Official float64 `json:"official"` // estimate, where success is the official checker's verdict
 }
 
 // PassAtK estimates without bias the probability that at least one of k episodes succeeds, from n episodes of

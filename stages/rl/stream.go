@@ -10,7 +10,8 @@ import (
 // and interruptions have no effect on the numbers.
 type Stream uint64
 
-// Purposes separate streams with otherwise equal names.
+// The first part of a stream's name is its purpose, so that streams for different purposes differ although their
+// other parts are equal.
 const (
 	forSampling uint64 = 0x73616d706c65 // "sample"
 	forTokens   uint64 = 0x746f6b656e   // "token"
@@ -21,7 +22,7 @@ const (
 )
 
 // Sampling returns the stream of one member of a group. Its number at position i decides the i-th token of the
-// episode.
+// episode. For rollout 3 of task T in update 12, that is Sampling(seed, 12, T, 3).At(i).
 func Sampling(seed uint64, update int, task string, member int) Stream {
 	return newStream(forSampling, seed, uint64(update), hash(task), uint64(member))
 }
