@@ -687,8 +687,8 @@ func TestMalformedRequestsNeverFailTheServer(t *testing.T) {
 	}
 }
 
-// servedAndHeld serves a policy on a port, whose replies wait until hold is closed. After stop the server waits for them
-// as long as drain, and sends its error.
+// servedAndHeld serves a policy on a port, whose replies wait until hold is closed. After stop the server waits for
+// them as long as drain, and sends its error.
 func servedAndHeld(t *testing.T, drain time.Duration) (l *lab, hold chan bool, stop func(), ended chan error) {
 	hold, ended = make(chan bool), make(chan error, 1)
 	l = newLab(t, "qwen", 1, func(string) string { return "ok<|im_end|>" }, nil)
@@ -737,10 +737,10 @@ func TestRepliesThatAreCutAreErrors(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	stop()
+	time.AfterFunc(time.Second, func() { close(hold) }) // long after the server has cut the reply
 	if got := <-answer; !strings.HasPrefix(got, "503 ") || !strings.Contains(got, "shutting down") {
 		t.Errorf("got %q, want status 503", got)
 	}
-	close(hold)
 	<-ended
 }
 
