@@ -460,6 +460,45 @@ func TestListsOfToolsAreLimited(t *testing.T) {
 	}
 }
 
+// A server asks the client, at the start or in a call, and takes none of its answers. The SDK waits for them.
+func TestServersThatTakeNoAnswersHoldNoEpisode(t *testing.T) {
+	for _, method := range []string{"initialize", "tools/call"} {
+		var answers atomic.Int64
+		at := addressed(t, func(w http.ResponseWriter, r *http.Request, body string) bool {
+			if strings.Contains(body, `"result"`) {
+				answers.Add(1)
+				<-r.Context().Done()
+				return true
+			}
+			if !strings.Contains(body, `"`+method+`"`) {
+				return false
+			}
+			w.Header().Set("Content-Type", "text/event-stream")
+			for i := range 1000 {
+				fmt.Fprintf(w, "data: {\"jsonrpc\": \"2.0\", \"id\": %d, \"method\": \"ping\"}\n\n", 1000+i)
+			}
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+			return true
+		})
+		s, _ := notes(t, map[string]string{}, at)
+		if s.described.Step = time.Second; method == "initialize" {
+			s.described.Start = time.Second
+			must.Match(t, s.check(t.Context()), "no answer to initialize")
+			continue
+		}
+		must.OK(t, s.check(t.Context()))
+		for _, e := range played(t, s, tasksOf(t, s, "a")) {
+			if !strings.Contains(e.Failure, "no answer to tools/call") {
+				t.Errorf("the failure is %q", e.Failure)
+			}
+		}
+		if n := answers.Load(); n > 100 {
+			t.Errorf("%d answers were sent at once", n)
+		}
+	}
+}
+
 func TestErrorsOfServersAreShort(t *testing.T) {
 	at := addressed(t, func(w http.ResponseWriter, _ *http.Request, body string) bool {
 		var q struct{ ID json.RawMessage }
@@ -480,7 +519,7 @@ func TestErrorsOfServersAreShort(t *testing.T) {
 var addressErrors = map[string]string{"garbage": "unsupported content type", "silence": "no answer to",
 	"flood": "the answer has more than 16777216 bytes", "death": "EOF",
 	"half": "EOF",
-	"busy": "rejected by transport", "forgotten": "no session"}
+	"busy": "rejected by transport", "forgotten": "no session", "upgrade": "another protocol"}
 
 // breakAnswer answers a request over HTTP with a fault.
 func breakAnswer(fault string, w http.ResponseWriter, r *http.Request) {
@@ -507,6 +546,11 @@ func breakAnswer(fault string, w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	case "death":
 		panic(http.ErrAbortHandler)
+	case "upgrade":
+		conn, _, _ := w.(http.Hijacker).Hijack()
+		io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+		io.Copy(io.Discard, conn) // until the client hangs up
+		conn.Close()
 	}
 }
 
