@@ -57,16 +57,8 @@ stage "model" "random" {
   seed   = 0
   corpus = [stage.curate.data.expert]
   vocab  = 340
-  architecture {
-    family    = "qwen2"
-    hidden    = 32
-    layers    = 1
-    heads     = 2
-    kv_heads  = 1
-    mlp       = 32
-    rope_base = 1000
-    context   = 512
-  }
+  architecture = { family = "qwen2", hidden = 32, layers = 1, heads = 2, kv_heads = 1, mlp = 32, rope_base = 1000,
+  context = 512 }
 }
 
 stage "sft" "base" {

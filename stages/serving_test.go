@@ -49,16 +49,8 @@ stage "model" "random" {
   seed   = 0
   corpus = [stage.curate.data.expert]
   vocab  = 500
-  architecture {
-    family    = "qwen2"
-    hidden    = 64
-    layers    = 2
-    heads     = 4
-    kv_heads  = 2
-    mlp       = 160
-    rope_base = 1000
-    context   = 512
-  }
+  architecture = { family = "qwen2", hidden = 64, layers = 2, heads = 4, kv_heads = 2, mlp = 160, rope_base = 1000,
+  context = 512 }
 }
 stage "sft" "warm" {
   policy = stage.model.random.checkpoint

@@ -155,16 +155,8 @@ stage "curate" "data" {
 stage "model" "random" {
   seed   = 0
   corpus = [stage.curate.data.expert]
-  architecture {
-    family    = "qwen2"
-    hidden    = 32
-    layers    = 1
-    heads     = 2
-    kv_heads  = 1
-    mlp       = 64
-    rope_base = 1000
-    context   = 384
-  }
+  architecture = { family = "qwen2", hidden = 32, layers = 1, heads = 2, kv_heads = 1, mlp = 64, rope_base = 1000,
+  context = 384 }
 }
 stage "rctp-ft" "warm" {
   policy = stage.model.random.checkpoint

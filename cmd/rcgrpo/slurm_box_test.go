@@ -70,16 +70,8 @@ stage "model" "random" {
   seed   = 1
   corpus = [stage.curate.data.expert]
   vocab  = 340
-  architecture {
-    family    = "qwen2"
-    hidden    = 32
-    layers    = 1
-    heads     = 2
-    kv_heads  = 1
-    mlp       = 48
-    rope_base = 1000
-    context   = 1024
-  }
+  architecture = { family = "qwen2", hidden = 32, layers = 1, heads = 2, kv_heads = 1, mlp = 48, rope_base = 1000,
+  context = 1024 }
 }
 stage "sft" "arm" {
   seed           = 1

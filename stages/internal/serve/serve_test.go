@@ -687,16 +687,22 @@ func TestMalformedRequestsNeverFailTheServer(t *testing.T) {
 	}
 }
 
-func TestShutDownLetsRepliesEnd(t *testing.T) {
-	hold := make(chan bool)
-	l := newLab(t, "qwen", 1, func(string) string { return "ok<|im_end|>" }, nil)
+// servedAndHeld serves a policy on a port, whose replies wait until hold is closed. After stop the server waits for
+// them as long as drain, and sends its error.
+func servedAndHeld(t *testing.T, drain time.Duration) (l *lab, hold chan bool, stop func(), ended chan error) {
+	hold, ended = make(chan bool), make(chan error, 1)
+	l = newLab(t, "qwen", 1, func(string) string { return "ok<|im_end|>" }, nil)
 	l.sampler.wait = func() { <-hold }
 	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	l.Addr = listener.Addr().String()
 	l.http.URL = "http://" + l.Addr
 	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- l.Serve(ctx, listener, time.Minute) }()
+	go func() { ended <- l.Serve(ctx, listener, drain) }()
+	return l, hold, stop, ended
+}
+
+func TestShutDownLetsRepliesEnd(t *testing.T) {
+	l, hold, stop, ended := servedAndHeld(t, time.Minute)
 	status := make(chan int, 1)
 	go func() {
 		s, _, _ := l.post("/v1/completions", `{"model": "tiny", "prompt": "q"}`)
@@ -721,15 +727,7 @@ func TestShutDownLetsRepliesEnd(t *testing.T) {
 
 // A reply that the end of the server cuts is an error, not a reply of status 200 without a body.
 func TestRepliesThatAreCutAreErrors(t *testing.T) {
-	hold := make(chan bool)
-	l := newLab(t, "qwen", 1, func(string) string { return "ok<|im_end|>" }, nil)
-	l.sampler.wait = func() { <-hold }
-	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
-	l.Addr = listener.Addr().String()
-	l.http.URL = "http://" + l.Addr
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- l.Serve(ctx, listener, time.Millisecond) }()
+	l, hold, stop, ended := servedAndHeld(t, time.Millisecond)
 	answer := make(chan string, 1)
 	go func() {
 		status, text, _ := l.post("/v1/completions", `{"model": "tiny", "prompt": "q"}`)
@@ -739,7 +737,7 @@ func TestRepliesThatAreCutAreErrors(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	stop()
-	time.AfterFunc(100*time.Millisecond, func() { close(hold) })
+	time.AfterFunc(time.Second, func() { close(hold) }) // long after the server has cut the reply
 	if got := <-answer; !strings.HasPrefix(got, "503 ") || !strings.Contains(got, "shutting down") {
 		t.Errorf("got %q, want status 503", got)
 	}
