@@ -313,7 +313,6 @@ func TestAHostileServerIsAnError(t *testing.T) {
 			conn, _, _ := w.(http.Hijacker).Hijack()
 			io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
 			io.Copy(io.Discard, conn) // until the client hangs up
-			conn.Close()
 		}, "another protocol"},
 		"a negative size": {func(w http.ResponseWriter) {
 			io.WriteString(w, "<ListBucketResult><Contents><Key>results/../../x.json</Key>"+

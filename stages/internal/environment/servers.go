@@ -194,12 +194,10 @@ const mostOpen = 16
 
 func (a *ownTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(r.Context())
-	stop := func() bool { return true }
 	if r.Method != http.MethodDelete {
-		stop = context.AfterFunc(a.requests, cancel)
+		context.AfterFunc(a.requests, cancel)
 	}
 	end := sync.OnceFunc(func() {
-		stop()
 		cancel()
 		a.open.Add(-1)
 	})

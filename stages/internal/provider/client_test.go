@@ -294,7 +294,6 @@ func TestServersNeitherHoldCallsNorFillTheLog(t *testing.T) {
 			conn, _, _ := w.(http.Hijacker).Hijack()
 			io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
 			io.Copy(io.Discard, conn) // until the client hangs up
-			conn.Close()
 		}, "another protocol"},
 		"a long number": {func(w http.ResponseWriter, r *http.Request) {
 			fmt.Fprintf(w, `{"usage": {"prompt_tokens": %s}}`, strings.Repeat("9", 1<<20))
