@@ -172,6 +172,10 @@ type retryAfter struct{ http.RoundTripper }
 
 func (p retryAfter) RoundTrip(request *http.Request) (*http.Response, error) {
 	answer, err := p.RoundTripper.RoundTrip(request)
+	if err == nil && answer.StatusCode == http.StatusSwitchingProtocols { // then the body does not end with the context
+		answer.Body.Close()
+		return nil, errors.New("the server switches to another protocol")
+	}
 	if err == nil && (request.Method != http.MethodGet || request.URL.RawQuery != "" || answer.StatusCode >= 300) {
 		answer.Body = &limited{answer.Body, maxAnswer} // an object alone may be longer
 	}

@@ -309,6 +309,11 @@ func TestAHostileServerIsAnError(t *testing.T) {
 			w.Header().Set("Location", elsewhere.URL)
 			w.WriteHeader(http.StatusTemporaryRedirect)
 		}, ""},
+		"another protocol": {func(w http.ResponseWriter) {
+			conn, _, _ := w.(http.Hijacker).Hijack()
+			io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+			io.Copy(io.Discard, conn) // until the client hangs up
+		}, "another protocol"},
 		"a negative size": {func(w http.ResponseWriter) {
 			io.WriteString(w, "<ListBucketResult><Contents><Key>results/../../x.json</Key>"+
 				"<Size>-1</Size></Contents></ListBucketResult>")

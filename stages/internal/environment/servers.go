@@ -14,6 +14,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -61,6 +62,7 @@ type session struct {
 	tools   toolList
 	names   map[string]string // of the server, by that of the tool
 	left    atomic.Int64      // bytes that the process may write before the next call
+	cancel  func()            // ends the requests to a URL
 }
 
 // maxUnasked limits what the process of a server writes for one call: its answer, notifications, and requests, which
@@ -85,13 +87,20 @@ func (m metered) Read(p []byte) (int, error) {
 }
 
 func (s *session) close() {
+	s.disconnect()
+	os.RemoveAll(s.dir)
+}
+
+// disconnect ends the connection and the process. The SDK waits for its answers to requests of the server, which need
+// not take them.
+func (s *session) disconnect() {
+	s.cancel()
 	if s.ClientSession != nil {
 		s.Close()
 	}
 	if s.process != nil {
 		s.process.Stop()
 	}
-	os.RemoveAll(s.dir)
 }
 
 // connect opens a session for a task. Its tools must be the stored ones, if any are stored.
@@ -102,18 +111,22 @@ func (s *Servers) connect(ctx context.Context, task string) (*session, error) {
 	}
 	o := &session{dir: dir}
 	o.left.Store(maxUnasked)
-	transport, err := s.transport(o)
+	var requests context.Context
+	requests, o.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	transport, err := s.transport(requests, o)
 	if err != nil {
 		o.close()
 		return nil, err
 	}
 	limited, cancel := context.WithTimeout(ctx, s.described.Start)
 	defer cancel()
+	stop := context.AfterFunc(limited, o.cancel) // Connect waits for answers too
 	client := mcp.NewClient(&mcp.Implementation{Name: "rcgrpo", Version: "1"}, nil)
 	o.ClientSession, err = client.Connect(limited, transport, &mcp.ClientSessionOptions{ProtocolVersion: sessionVersion})
 	if err == nil {
 		err = o.readTools(limited)
 	}
+	stop()
 	if err != nil {
 		err = o.fault(ctx, "initialize", task, err, s.described.Start)
 	} else if s.described.Server.Tools != nil {
@@ -126,8 +139,8 @@ func (s *Servers) connect(ctx context.Context, task string) (*session, error) {
 	return o, nil
 }
 
-// transport starts the server of a session, or returns the transport to its URL.
-func (s *Servers) transport(o *session) (mcp.Transport, error) {
+// transport starts the server of a session, or returns the transport to its URL, whose requests end with a context.
+func (s *Servers) transport(requests context.Context, o *session) (mcp.Transport, error) {
 	server := s.described.Server
 	if server.URL != "" {
 		headers := http.Header{}
@@ -139,8 +152,9 @@ func (s *Servers) transport(o *session) (mcp.Transport, error) {
 			}
 			headers.Set(name, value)
 		}
+		own := &ownTransport{requests: requests, headers: headers, secrets: s.secrets}
 		return &mcp.StreamableClientTransport{Endpoint: server.URL, MaxRetries: -1, DisableStandaloneSSE: true,
-			HTTPClient: &http.Client{Transport: ownTransport{headers, s.secrets}, CheckRedirect: sameOrigin}}, nil
+			HTTPClient: &http.Client{Transport: own, CheckRedirect: sameOrigin}}, nil
 	}
 	out, in := io.Pipe()
 	var err error
@@ -169,18 +183,40 @@ func sameOrigin(r *http.Request, via []*http.Request) error {
 
 // ownTransport sends headers with each request, and bounds and masks each answer, which the SDK does not.
 type ownTransport struct {
-	headers http.Header
-	secrets *proc.Secrets
+	requests context.Context // ends all requests but the one that ends the session
+	headers  http.Header
+	secrets  *proc.Secrets
+	open     atomic.Int64 // requests
 }
 
-func (a ownTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	r = r.Clone(r.Context())
+// mostOpen limits the requests of a session at once. A server can make the client answer any number of its own.
+const mostOpen = 16
+
+func (a *ownTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithCancel(r.Context())
+	if r.Method != http.MethodDelete {
+		context.AfterFunc(a.requests, cancel)
+	}
+	end := sync.OnceFunc(func() {
+		cancel()
+		a.open.Add(-1)
+	})
+	if a.open.Add(1) > mostOpen {
+		end()
+		return nil, fmt.Errorf("the server keeps more than %d requests open", mostOpen)
+	}
+	r = r.Clone(ctx)
 	maps.Copy(r.Header, a.headers)
 	answer, err := http.DefaultTransport.RoundTrip(r)
+	if err == nil && answer.StatusCode == http.StatusSwitchingProtocols { // then the body does not end with the context
+		answer.Body.Close()
+		err = errors.New("the server switches to another protocol")
+	}
 	if err != nil {
+		end()
 		return nil, a.secrets.Error(err)
 	}
-	body := &bounded{answer.Body, maxLine + 1}
+	body := &bounded{answer.Body, maxLine + 1, end}
 	answer.Body = struct {
 		io.Reader
 		io.Closer
@@ -192,6 +228,12 @@ func (a ownTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 type bounded struct {
 	io.ReadCloser
 	left int
+	end  func() // of the request
+}
+
+func (b *bounded) Close() error {
+	defer b.end()
+	return b.ReadCloser.Close()
 }
 
 func (b *bounded) Read(p []byte) (int, error) {
@@ -474,10 +516,7 @@ func (e *sessionEpisode) Verdict(ctx context.Context) (bfcl.Verdict, error) {
 // score ends the session and starts the command that scores in its folder. The command reads the task, the calls and
 // the last text from its standard input, and writes the reward.
 func (e *sessionEpisode) score(ctx context.Context, words []string) (float64, error) {
-	e.session.Close()
-	if e.session.process != nil {
-		e.session.process.Stop()
-	}
+	e.session.disconnect()
 	var out []byte
 	c, err := e.start(words, e.session.dir, nil, func(_ *process, stdout io.Reader) {
 		out, _ = io.ReadAll(io.LimitReader(stdout, maxLine))

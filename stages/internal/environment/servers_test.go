@@ -460,6 +460,36 @@ func TestListsOfToolsAreLimited(t *testing.T) {
 	}
 }
 
+// A server asks the client, in a call or at the start, and takes none of its answers. The SDK waits for them.
+func TestServersThatTakeNoAnswersHoldNoEpisode(t *testing.T) {
+	var answers atomic.Int64
+	method := "tools/call"
+	at := addressed(t, func(w http.ResponseWriter, r *http.Request, body string) bool {
+		answer := strings.Contains(body, `"result"`)
+		if !answer && !strings.Contains(body, `"`+method+`"`) {
+			return false
+		}
+		if answer {
+			answers.Add(1)
+		} else {
+			w.Header().Set("Content-Type", "text/event-stream")
+			io.WriteString(w, strings.Repeat(`data: {"jsonrpc": "2.0", "id": 9, "method": "ping"}`+"\n\n", 1000))
+			w.(http.Flusher).Flush()
+		}
+		<-r.Context().Done()
+		return true
+	})
+	s, _ := notes(t, map[string]string{}, at)
+	must.OK(t, s.check(t.Context()))
+	s.described.Step = time.Second
+	must.Match(t, errors.New(played(t, s, tasksOf(t, s, "a"))[0].Failure), "no answer to tools/call")
+	s.described.Start, method = time.Second, "initialize"
+	must.Match(t, s.check(t.Context()), "no answer to initialize")
+	if n := answers.Load(); n > 100 {
+		t.Errorf("%d answers were sent at once", n)
+	}
+}
+
 func TestErrorsOfServersAreShort(t *testing.T) {
 	at := addressed(t, func(w http.ResponseWriter, _ *http.Request, body string) bool {
 		var q struct{ ID json.RawMessage }
@@ -480,7 +510,7 @@ func TestErrorsOfServersAreShort(t *testing.T) {
 var addressErrors = map[string]string{"garbage": "unsupported content type", "silence": "no answer to",
 	"flood": "the answer has more than 16777216 bytes", "death": "EOF",
 	"half": "EOF",
-	"busy": "rejected by transport", "forgotten": "no session"}
+	"busy": "rejected by transport", "forgotten": "no session", "upgrade": "another protocol"}
 
 // breakAnswer answers a request over HTTP with a fault.
 func breakAnswer(fault string, w http.ResponseWriter, r *http.Request) {
@@ -507,6 +537,10 @@ func breakAnswer(fault string, w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	case "death":
 		panic(http.ErrAbortHandler)
+	case "upgrade":
+		conn, _, _ := w.(http.Hijacker).Hijack()
+		io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+		io.Copy(io.Discard, conn) // until the client hangs up
 	}
 }
 

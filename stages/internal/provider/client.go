@@ -46,7 +46,8 @@ func newClient(s *Settings, l *Calls, p Price, rate *Rate, path string, logf fun
 	return &Client{settings: s, limits: l, price: p, key: key, secrets: proc.NewSecrets(key), rate: rate, record: r,
 		budget: &budget{limit: l.Budget, spent: Sum(r.all(), p).Dollars}, logf: logf, backoff: FirstBackoff,
 		http: &http.Client{
-			Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: l.Parallel},
+			Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: l.Parallel,
+				MaxResponseHeaderBytes: 1 << 20},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the key stays here
 		}}, nil
 }
@@ -121,6 +122,7 @@ func (c *Client) attempt(ctx context.Context, row *Row, body []byte) (pause time
 		return 0, context.Cause(ctx)
 	}
 	c.complete(row, response, text, err)
+	row.Error = fmt.Sprintf("%.1000s", row.Error) // the server may have written most of it
 	if response != nil {
 		if pause = retryAfter(response.Header); row.final() {
 			pause = 0
@@ -156,11 +158,15 @@ func (c *Client) post(ctx context.Context, body []byte) (*http.Response, []byte,
 		return nil, nil, c.secrets.Error(err)
 	}
 	defer r.Body.Close()
+	if r.StatusCode == http.StatusSwitchingProtocols { // then the body ends neither with ctx nor with its time
+		return r, nil, errors.New("the server switches to another protocol")
+	}
 	text, err := io.ReadAll(io.LimitReader(r.Body, maxResponse+1))
 	if len(text) > maxResponse {
 		text, err = nil, fmt.Errorf("the response has more than %d bytes", maxResponse)
 	}
-	return r, []byte(c.secrets.Mask(string(text))), c.secrets.Error(err)
+	// A record, which is JSON, has valid UTF-8 only. Its replies must make the same requests as those of the server.
+	return r, []byte(c.secrets.Mask(strings.ToValidUTF8(string(text), "\ufffd"))), c.secrets.Error(err)
 }
 
 // complete fills in the row of an attempt.

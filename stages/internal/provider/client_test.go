@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -207,7 +208,7 @@ func TestATornRecordLosesItsLastLineOnly(t *testing.T) {
 	must.OK(t, r.write(row))
 	must.OK(t, r.close())
 	f := must.Get(os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0))(t)
-	must.Get(f.WriteString(`{"task": "b", "att`))(t)
+	must.Get(f.WriteString("\n00000000 {\"task\": \"b\", \"att"))(t)
 	must.OK(t, f.Close())
 	r = must.Get(openRecord(path))(t)
 	defer r.close()
@@ -280,6 +281,46 @@ func TestRepliesAreLimitedAfterDecompression(t *testing.T) {
 		if err == nil || len(line) > 1<<20 || !strings.Contains(row.Error, "more than 8388608 bytes") {
 			t.Errorf("status %d: got a row of %d bytes, %.200s and %v", status, len(line), row.Error, err)
 		}
+	}
+}
+
+// A server cannot hold a call beyond its time, and what it writes into errors and names stays short.
+func TestServersNeitherHoldCallsNorFillTheLog(t *testing.T) {
+	for name, tc := range map[string]struct {
+		handler http.HandlerFunc
+		want    string
+	}{
+		"another protocol": {func(w http.ResponseWriter, r *http.Request) {
+			conn, _, _ := w.(http.Hijacker).Hijack()
+			io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+			io.Copy(io.Discard, conn) // until the client hangs up
+		}, "another protocol"},
+		"a long number": {func(w http.ResponseWriter, r *http.Request) {
+			fmt.Fprintf(w, `{"usage": {"prompt_tokens": %s}}`, strings.Repeat("9", 1<<20))
+		}, "cannot be read"},
+		"a long model": {func(w http.ResponseWriter, r *http.Request) {
+			fmt.Fprintf(w, `{"model": %q, "choices": [{"message": {}}], "usage": {}}`, strings.Repeat("m", 1<<20))
+		}, "1048576 bytes"},
+	} {
+		row, log, err := sent(t, tc.handler)
+		text := fmt.Sprint(row.Error, row.Model, log, err)
+		if !errors.Is(err, errExhausted) || len(text) > 10_000 || !strings.Contains(text, tc.want) {
+			t.Errorf("%s: got %d bytes: %.300s; want %q", name, len(text), text, tc.want)
+		}
+	}
+}
+
+// The requests that follow a reply are those of its record, whatever bytes the server sends, so that a later run reads
+// the record and a replay finds no difference.
+func TestRepliesThatAreNoUTF8AreThoseOfTheirRecord(t *testing.T) {
+	row, _, err := sent(t, func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "{\"choices\": [{\"message\": {\"content\": \"a\xff\xfe\xed\xa0\x80b\"}}], \"usage\": {}}")
+	})
+	must.OK(t, err)
+	var recorded Row
+	must.OK(t, json.Unmarshal(must.Get(json.Marshal(row))(t), &recorded))
+	if recorded.Response != row.Response || !strings.Contains(row.Response, "a\ufffdb") {
+		t.Errorf("the reply is %q, its record %q", row.Response, recorded.Response)
 	}
 }
 

@@ -55,8 +55,11 @@ type Usage struct {
 	Output     int `json:"output"`                // with hidden reasoning
 }
 
-// mostTokens bounds the tokens that a reply can report.
-const mostTokens = 1 << 30
+// Bounds of what a reply can report.
+const (
+	mostTokens  = 1 << 30
+	longestName = 256 // bytes of the model's name and of the reason of the end, which are in every row
+)
 
 // readReply reads a reply. The cost of a call follows from its usage, so a usage that cannot be is an error.
 func readReply(f form, body []byte) (answer, error) {
@@ -65,6 +68,9 @@ func readReply(f form, body []byte) (answer, error) {
 		if err == nil && (n < 0 || n > mostTokens) {
 			err = fmt.Errorf("it reports the usage of %d tokens", n)
 		}
+	}
+	if n := max(len(a.model), len(a.stop)); err == nil && n > longestName {
+		err = fmt.Errorf("it names its model, or the reason of its end, with %d bytes", n)
 	}
 	return a, err
 }
