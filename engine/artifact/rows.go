@@ -3,12 +3,14 @@ package artifact
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,6 +36,10 @@ func AllRows[T any](a *Artifact, file string) (rows []T, err error) {
 // ReadRows is Rows for a file outside a store.
 func ReadRows[T any](path string) iter.Seq2[T, error] { return rowsWithin[T](path, nil) }
 
+// Checked is a row with a rule that its readers rely on, such as indices within its slices. Rows keeps to it, because
+// others may have written the file.
+type Checked interface{ Check() error }
+
 // Budget limits the rows read from all files of a store of unknown origin: a few megabytes of gzip can
 // contain gigabytes. A Budget is for one goroutine.
 type Budget struct {
@@ -52,10 +58,11 @@ type budgeted struct {
 	line int64 // bytes left for the current row
 }
 
+// maxRow limits the rows of files without a budget, in bytes: a row is held as a whole. Tests lower it.
+var maxRow int64 = 256 << 20
+
 func (b *budgeted) Read(p []byte) (int, error) {
 	switch {
-	case b.Budget == nil:
-		return b.r.Read(p)
 	case b.Bytes <= 0:
 		return 0, errors.New("the rows of this store have more bytes than the limit allows")
 	case b.line <= 0:
@@ -69,9 +76,6 @@ func (b *budgeted) Read(p []byte) (int, error) {
 
 // begin starts a row.
 func (b *budgeted) begin() error {
-	if b.Budget == nil {
-		return nil
-	}
 	if b.Rows--; b.Rows < 0 {
 		return errors.New("the store has more rows than the limit allows")
 	}
@@ -79,9 +83,10 @@ func (b *budgeted) begin() error {
 	return nil
 }
 
-// rowsWithin is ReadRows with a budget; nil is without limit.
+// rowsWithin is ReadRows with a budget; nil limits rows only, to maxRow.
 func rowsWithin[T any](path string, budget *Budget) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
+		budget := cmp.Or(budget, &Budget{math.MaxInt64, math.MaxInt64, maxRow})
 		var zero T
 		f, err := os.Open(path)
 		if err != nil {
@@ -105,8 +110,8 @@ func rowsWithin[T any](path string, budget *Budget) iter.Seq2[T, error] {
 			var row T
 			text := bytes.TrimSpace(line)
 			if (err == nil || err == io.EOF) && len(text) > 0 {
-				if jsonErr := json.Unmarshal(text, &row); jsonErr != nil {
-					err = jsonErr
+				if rowErr := parseRow(text, &row); rowErr != nil {
+					err = rowErr
 				} else if !yield(row, nil) {
 					return
 				}
@@ -117,6 +122,22 @@ func rowsWithin[T any](path string, budget *Budget) iter.Seq2[T, error] {
 			}
 		}
 	}
+}
+
+// parseRow decodes a row and checks it. null would leave a pointer without a row.
+func parseRow[T any](text []byte, row *T) error {
+	if string(text) == "null" {
+		return errors.New("the row is null")
+	}
+	if err := json.Unmarshal(text, row); err != nil {
+		return err
+	}
+	for _, v := range []any{*row, row} {
+		if checked, ok := v.(Checked); ok {
+			return checked.Check()
+		}
+	}
+	return nil
 }
 
 // WriteRows writes rows to a new file of JSON Lines in dir, compressed if its name ends in ".gz". Equal rows give

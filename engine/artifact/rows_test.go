@@ -3,6 +3,7 @@ package artifact
 import (
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -72,6 +73,37 @@ func TestRowMistakesNameFileAndLine(t *testing.T) {
 func TestRowsThatJSONCannotHoldAreAnError(t *testing.T) {
 	rows := []row{{}, {Values: map[string]float64{"loss": math.NaN()}}}
 	must.Match(t, WriteRows(t.TempDir(), "rows.jsonl", rows), "rows.jsonl, row 2: ")
+}
+
+// even is a row with a rule.
+type even struct{ N int }
+
+func (e *even) Check() error {
+	if e.N%2 == 1 {
+		return errors.New("odd")
+	}
+	return nil
+}
+
+// Others may have written a file of rows.
+func TestRowsAreChecked(t *testing.T) {
+	most := maxRow
+	maxRow = 1000
+	t.Cleanup(func() { maxRow = most })
+	path := filepath.Join(t.TempDir(), "rows.jsonl")
+	for text, want := range map[string]string{"{\"N\": 2}": "", "{\"N\": 2}\nnull": "rows.jsonl:2: the row is null",
+		"{\"N\": 3}": "rows.jsonl:1: odd", strings.Repeat(" ", 1001): "a row has more than 1000 bytes"} {
+		must.OK(t, os.WriteFile(path, []byte(text), 0o600))
+		var errs [2]error
+		for _, err := range ReadRows[even](path) {
+			errs[0] = err
+		}
+		for _, err := range ReadRows[*even](path) {
+			errs[1] = err
+		}
+		must.Match(t, errs[0], want, "values")
+		must.Match(t, errs[1], want, "pointers")
+	}
 }
 
 func TestRowsStopAtTheBudgetOfTheirStore(t *testing.T) {

@@ -47,3 +47,20 @@ func wantSameRows[Row any](t *testing.T, name string) {
 		t.Errorf("%s has no rows", name)
 	}
 }
+
+// Readers index the tokens of a sequence by its marks and the bounds of its messages.
+func TestTrajectoriesWithOtherNumbersOfTokensAreRefused(t *testing.T) {
+	for name, tc := range map[string]struct {
+		row  rl.Trajectory
+		want string
+	}{
+		"without tokens": {rl.Trajectory{Messages: []rl.Message{{Text: "x"}}}, ""},
+		"more ids":       {rl.Trajectory{IDs: []int32{1, 2}, Mask: []bool{true}, Logp: []float32{0, 0}}, "2 ids, 1 marks"},
+		"no logprobs":    {rl.Trajectory{IDs: []int32{1}, Mask: []bool{true}}, "1 marks and 0 logprobs"},
+		"a late message": {rl.Trajectory{Messages: []rl.Message{{From: 0, To: 1}}}, "the ids 0 to 1 of 0"},
+		"a segment": {rl.Trajectory{Segments: []rl.Segment{{IDs: []int32{1}, Mask: []bool{true}, Logp: []float32{0},
+			Messages: []rl.Message{{From: -1}}}}}, "the ids -1 to 0 of 1"},
+	} {
+		must.Match(t, tc.row.Check(), tc.want, name)
+	}
+}

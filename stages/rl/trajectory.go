@@ -3,6 +3,7 @@ package rl
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 
 	"rcgrpo/bfcl"
@@ -171,6 +172,23 @@ type Segment struct {
 	IDs      []int32   `json:"ids"`
 	Mask     []bool    `json:"mask"`
 	Logp     []float32 `json:"logp"`
+}
+
+// Check returns an error if a sequence has not one mark and one logprob for each id, or a message has ids that its
+// sequence lacks. Readers use these as indices.
+func (t *Trajectory) Check() error {
+	for _, s := range t.Sequences() {
+		n := len(s.IDs)
+		if len(s.Mask) != n || len(s.Logp) != n {
+			return fmt.Errorf("the trajectory of task %q has %d ids, %d marks and %d logprobs", t.Task, n, len(s.Mask), len(s.Logp))
+		}
+		for _, m := range s.Messages {
+			if m.From < 0 || m.From > m.To || m.To > n {
+				return fmt.Errorf("a message of task %q has the ids %d to %d of %d", t.Task, m.From, m.To, n)
+			}
+		}
+	}
+	return nil
 }
 
 // Sequences returns the conversations of an episode as trajectories of their own, the first as it is. The others have
