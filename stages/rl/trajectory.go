@@ -180,7 +180,8 @@ func (t *Trajectory) Check() error {
 	for _, s := range t.Sequences() {
 		n := len(s.IDs)
 		if len(s.Mask) != n || len(s.Logp) != n {
-			return fmt.Errorf("the trajectory of task %q has %d ids, %d marks and %d logprobs", t.Task, n, len(s.Mask), len(s.Logp))
+			return fmt.Errorf("the trajectory of task %q has %d ids, %d marks and %d logprobs", t.Task, n, len(s.Mask),
+				len(s.Logp))
 		}
 		for _, m := range s.Messages {
 			if m.From < 0 || m.From > m.To || m.To > n {
