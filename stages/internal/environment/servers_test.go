@@ -101,8 +101,14 @@ func serveNotes(in io.Reader) {
 // sessionErrors are the faults of one answer of a server and the text of their error.
 var sessionErrors = map[string]string{"garbage": "invalid character 'H'", "silence": "within",
 	"flood": "exceeded the configured maximum", "fork": "", "death": "exited with code 3", "killed": "signal",
-	"list": "cannot unmarshal", "half": "", "notices": "more than 33554432 bytes",
-	"questions": "more than 33554432 bytes"}
+	"list": "cannot unmarshal", "half": "", "notices": "", "questions": ""} // the last two end by number or by time
+
+func TestWhatAServerWritesForOneCallIsLimited(t *testing.T) {
+	var left atomic.Int64
+	left.Store(maxUnasked)
+	_, err := io.Copy(io.Discard, metered{strings.NewReader(strings.Repeat("{}\n", maxUnasked/perMessage)), &left})
+	must.Match(t, err, "more than 33554432 bytes")
+}
 
 // notes returns an environment of servers, and its log.
 func notes(t *testing.T, env map[string]string, server Server) (*Servers, func() string) {
