@@ -323,7 +323,7 @@ func (o *session) fault(ctx context.Context, method, task string, err error, lim
 			if fault := o.process.firstFault(); fault != exitedWell { // as after the end of its input
 				text = fault
 			}
-		case <-time.After(time.Second): // it works on; a process that has ended is found sooner
+		case <-time.After(3 * time.Second): // it works on; a process that has ended is found sooner
 		}
 	}
 	if o.process != nil {
