@@ -133,7 +133,7 @@ func (c *client) result() error {
 func (c *client) wait(what string, done func() bool) {
 	c.t.Helper()
 	expired := false
-	timer := time.AfterFunc(time.Minute, func() {
+	timer := time.AfterFunc(5*time.Minute, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		expired = true

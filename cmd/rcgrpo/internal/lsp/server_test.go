@@ -551,7 +551,7 @@ func TestHostileTexts(t *testing.T) {
 				call[any](f.client, "textDocument/"+method, params)
 			}
 			// 7 s on an idle machine, 55 s with the race detector on two busy cores.
-			if took := time.Since(start); took > 2*time.Minute {
+			if took := time.Since(start); took > 5*time.Minute {
 				t.Errorf("it took %v", took)
 			}
 		})
