@@ -372,7 +372,7 @@ func validKey(key string) error {
 }
 
 func readJSON(path string, v any) error {
-	b, err := disk.ReadPlain(path)
+	b, err := disk.ReadPlain(path, disk.MaxRecord)
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -191,13 +190,11 @@ const maxSources = 4 << 20
 
 // ReadSource reads an HCL file: a regular file of at most 1 MiB.
 func ReadSource(path string) ([]byte, error) {
-	file, err := disk.OpenPlain(path, MaxSource)
+	text, err := disk.ReadPlain(path, MaxSource)
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close()
-	text, err := io.ReadAll(file)
-	return overridden(path, text), err
+	return overridden(path, text), nil
 }
 
 var (

@@ -228,7 +228,11 @@ func (l *Ledger) Reserve(lease Lease) (*LeaseFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := alive.Hold(file); err != nil {
+	held, err := alive.Hold(file)
+	if err == nil && !held {
+		err = fmt.Errorf("another process holds the new reservation %s: run again", file.Name())
+	}
+	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
 	f.file = file

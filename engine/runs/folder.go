@@ -352,7 +352,7 @@ func WriteJSON(path string, v any) error {
 
 // ReadJSON reads a file that WriteJSON has written.
 func ReadJSON(path string, v any) error {
-	b, err := disk.ReadPlain(path)
+	b, err := disk.ReadPlain(path, disk.MaxRecord)
 	if err != nil {
 		return err
 	}

@@ -276,9 +276,12 @@ func OpenPlain(path string, limit int64) (*Plain, error) {
 	return nil, err
 }
 
-// ReadPlain reads a record, a regular file of at most 256 MiB: the folder may be a copy of someone else's.
-func ReadPlain(path string) ([]byte, error) {
-	f, err := OpenPlain(path, 256<<20)
+// MaxRecord is the size in bytes of the largest record of a store or run.
+const MaxRecord = 256 << 20
+
+// ReadPlain reads a regular file of at most limit bytes: the folder may be a copy of someone else's.
+func ReadPlain(path string, limit int64) ([]byte, error) {
+	f, err := OpenPlain(path, limit)
 	if err != nil {
 		return nil, err
 	}
