@@ -62,7 +62,7 @@ type session struct {
 	tools   toolList
 	names   map[string]string // of the server, by that of the tool
 	left    atomic.Int64      // bytes that the process may write before the next call
-	cancel  func()            // ends the requests to a URL
+	cancel  func()            // ends the requests to a URL, and what is written to the process
 }
 
 // maxUnasked limits what the process of a server writes for one call: its answer, notifications, and requests, which
@@ -71,6 +71,8 @@ const (
 	maxUnasked = 2 * maxLine
 	perMessage = 4 << 10 // bytes that a message takes besides its line
 )
+
+var errUnasked = fmt.Errorf("the server has written more than %d bytes for one call", maxUnasked)
 
 // metered is the output of the process of a session.
 type metered struct {
@@ -81,7 +83,7 @@ type metered struct {
 func (m metered) Read(p []byte) (int, error) {
 	n, err := m.Reader.Read(p)
 	if m.left.Add(-int64(n+perMessage*bytes.Count(p[:n], []byte{'\n'}))) < 0 {
-		return 0, fmt.Errorf("the server has written more than %d bytes for one call", maxUnasked)
+		return 0, errUnasked
 	}
 	return n, err
 }
@@ -91,8 +93,8 @@ func (s *session) close() {
 	os.RemoveAll(s.dir)
 }
 
-// disconnect ends the connection and the process. The SDK waits for its answers to requests of the server, which need
-// not take them.
+// disconnect ends the connection and the process. The SDK's Close waits until its answers to requests of the server are
+// written. A server need not take them, so cancel ends them first.
 func (s *session) disconnect() {
 	s.cancel()
 	if s.ClientSession != nil {
@@ -111,8 +113,13 @@ func (s *Servers) connect(ctx context.Context, task string) (*session, error) {
 	}
 	o := &session{dir: dir}
 	o.left.Store(maxUnasked)
-	var requests context.Context
-	requests, o.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	requests, end := context.WithCancel(context.WithoutCancel(ctx))
+	o.cancel = func() {
+		end()
+		if o.process != nil {
+			o.process.stdin.SetWriteDeadline(time.Now())
+		}
+	}
 	transport, err := s.transport(requests, o)
 	if err != nil {
 		o.close()
@@ -158,9 +165,12 @@ func (s *Servers) transport(requests context.Context, o *session) (mcp.Transport
 	}
 	out, in := io.Pipe()
 	var err error
-	o.process, err = s.start(s.described.Command, o.dir, nil, func(_ *process, stdout io.Reader) {
+	o.process, err = s.start(s.described.Command, o.dir, nil, func(p *process, stdout io.Reader) {
 		_, err := io.Copy(in, metered{stdout, &o.left})
 		in.CloseWithError(err)
+		if err == errUnasked { // nobody reads what it still writes
+			p.fail(err.Error())
+		}
 	})
 	if err != nil {
 		return nil, err

@@ -101,7 +101,8 @@ func serveNotes(in io.Reader) {
 // sessionErrors are the faults of one answer of a server and the text of their error.
 var sessionErrors = map[string]string{"garbage": "invalid character 'H'", "silence": "within",
 	"flood": "exceeded the configured maximum", "fork": "", "death": "exited with code 3", "killed": "signal",
-	"list": "cannot unmarshal", "half": "", "notices": "", "questions": ""} // the last two end by number or by time
+	"list": "cannot unmarshal", "half": "", "deaf": "within",
+	"notices": "", "questions": ""} // these two end by number or by time
 
 func TestWhatAServerWritesForOneCallIsLimited(t *testing.T) {
 	var left atomic.Int64
