@@ -209,7 +209,7 @@ func (s *Site) ExecutorOf(n *Node) string {
 		return "local"
 	}
 	name := cmp.Or(n.Executor, s.Executor)
-	if _, cluster := s.Slurm[name]; !cluster || n.InEngine() {
+	if _, cluster := s.Slurm[name]; !cluster || n.Process() == EngineProcess {
 		return "local"
 	}
 	return name
