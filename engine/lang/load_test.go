@@ -499,6 +499,6 @@ func TestRegistryCheckFindsMistakesInKinds(t *testing.T) {
 	}
 	k := &lang.Kind{Name: "bad", AfterFailures: true, New: func() lang.Stage { return &bad{} }}
 	got := strings.Join(lang.Registry{k, k}.Check(), "\n")
-	must.Contain(t, got, "twice in the list", "no summary", "version 0", "without InProcess", "setting seed means something else",
-		"chan int", `"sometimes"`)
+	must.Contain(t, got, "twice in the list", "no summary", "version 0", "without InProcess",
+		"setting seed means something else", "chan int", `"sometimes"`)
 }
