@@ -117,7 +117,8 @@ func capital(text string) string {
 	return strings.ToUpper(text[:1]) + text[1:]
 }
 
-// Claims says what is decided: "RCTP-FT + RC-GRPO does not raise success: ".
+// Claims says what is decided: "RCTP-FT + RC-GRPO does not raise success by 3 points or more: ". The margin is part of
+// it where the interval excludes nothing else.
 func (a Answer) Claims() string {
 	verb, opposite := "raise", "lower"
 	if a.Expect == "lower" {
@@ -146,10 +147,15 @@ func (a Answer) Claims() string {
 		}
 		text = "It is not decided whether " + a.Subject + " " + verb + "s"
 	}
-	if strings.HasPrefix(a.Outcome, "groups ") { // a share, which is raised or lowered
-		return text + " the share of " + a.Outcome + ": "
+	what := a.Outcome
+	if strings.HasPrefix(what, "groups ") { // a share, which is raised or lowered
+		what = "the share of " + what
 	}
-	return text + " " + a.Outcome + ": "
+	text += " " + what
+	if (a.Verdict == No || a.Verdict == NoDifference) && a.Low != nil && *a.Low <= 0 && *a.High >= 0 {
+		text += " by " + strings.TrimSuffix(a.size(a.Matters), ".0") + a.in() + " or more"
+	}
+	return text + ": "
 }
 
 // Difference is the weakest pair: "4.9 points lower than A (2.9 to 6.9)", or, if its interval contains 0, "+0.5 points
@@ -169,14 +175,8 @@ func (a Answer) Difference() string {
 	return of + a.size(a.Effect.Effect) + a.in() + than + a.A + " (" + Range(a.size(low), a.size(high)) + ")"
 }
 
-// Rest names the excluded difference of a verdict by the margin that matters, and counts the other pairs: ", which
-// excludes an increase of 3 points or more; not decided in the 2 other comparisons".
-func (a Answer) Rest() string {
-	text := ""
-	if (a.Verdict == No || a.Verdict == NoDifference) && a.Low != nil && *a.Low <= 0 && *a.High >= 0 {
-		change := map[string]string{"higher": "an increase of ", "lower": "a decrease of ", "": "a change of "}[a.Expect]
-		text = ", which excludes " + change + strings.TrimSuffix(a.size(a.Matters), ".0") + a.in() + " or more"
-	}
+// Rest counts the other pairs: "; not decided in the 2 other comparisons".
+func (a Answer) Rest() (text string) {
 	var parts []string
 	add := func(format string, n int) {
 		if n > 0 {
