@@ -215,15 +215,11 @@ func (r *run) onAdopted(t *task, lock *artifact.Lock, attempt int, err error, to
 		r.unlock(t)
 		return
 	}
-	switch {
-	case err == nil: // a program, whose output is not committed yet
+	if err == nil { // a program, whose output is not committed yet
 		r.queue(t)
-	case r.ctx.Err() == nil && r.shouldRetry(t.Node, attempt, err):
-		t.attempts = attempt
-		r.queue(t)
-	default:
-		r.stageFailed(t, finalError(attempt, err), took)
+		return
 	}
+	r.stageFailed(t, attempt, err, took)
 }
 
 // reportOrphans names the orphans of this experiment that this run does not need: no node has their key or may still

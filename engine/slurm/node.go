@@ -13,12 +13,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
-	"rcgrpo/engine/internal/disk"
+	"rcgrpo/engine/internal/alive"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/machine"
 	"rcgrpo/engine/proc"
@@ -29,7 +30,7 @@ import (
 var (
 	errStopped  = errors.New("a stop is requested")
 	errLimit    = errors.New("the time limit is close")
-	errReplaced = errors.New("there is a newer attempt, or the store cannot be reached")
+	errReplaced = errors.New("the attempt has ended or there is a newer one, or the store cannot be reached")
 	errTimeout  = errors.New("timeout")
 )
 
@@ -71,25 +72,17 @@ func superviseJob(ctx context.Context, path string) (exit, error) {
 	if err != nil {
 		return exit{}, err
 	}
-	if err := a.claim(); err != nil {
-		return exit{}, err
-	}
-	if os.Getenv("SLURM_RESTART_COUNT") != "" { // the same job again
-		e, ended := a.exit()
-		if !ended && a.beat() != "" { // it was killed, or still runs on a node that Slurm has lost
-			e, ended, err = a.awaitEnd(ctx)
-		}
-		if ended || err != nil {
-			return e, err
-		}
+	alive.SetTimes(a.Beat, a.Lost)
+	e, ended, err := a.claim(ctx)
+	if ended || err != nil {
+		return e, err
 	}
 	kill := make(chan struct{})
-	stop := a.startBeat(func() {
+	defer a.startBeat(sync.OnceFunc(func() {
 		cancel(errReplaced)
 		close(kill)
-	})
-	defer stop()
-	e := exit{Host: nodeName()}
+	}))()
+	e.Host = nodeName()
 	store, err := artifact.Open(a.Store)
 	if err == nil {
 		err = a.awaitOthers(ctx)
@@ -109,9 +102,9 @@ func superviseJob(ctx context.Context, path string) (exit, error) {
 	}
 	e.Cause, e.Failure = causeOf(context.Cause(ctx), err, failure)
 	if a.Requeue && e.Cause == causeStopped { // Slurm knows whether the job starts again
-		return e, os.Remove(a.file("beat"))
+		return e, os.Remove(a.file("alive"))
 	}
-	return e, a.writeExit(e)
+	return a.end(e)
 }
 
 // causeOf returns the cause of the end of a stage, from the request to stop it, its error and the failure that it has
@@ -146,39 +139,40 @@ func nodeName() string {
 	return proc.HostName()
 }
 
-// claim makes this job the only one of the attempt. Another one exists if Slurm accepted a submission whose answer was
-// lost. The job itself may start again.
-func (a *attempt) claim() error {
-	id := os.Getenv("SLURM_JOB_ID") + "\n"
-	temporary := a.file("job." + strings.TrimSpace(id))
-	if err := os.WriteFile(temporary, []byte(id), 0o600); err != nil {
-		return err
-	}
-	defer os.Remove(temporary)
-	err := disk.LinkOnce(temporary, a.file("job"))
-	if owner, readErr := os.ReadFile(a.file("job")); errors.Is(err, fs.ErrExist) && readErr == nil {
-		if string(owner) == id {
-			return nil
+// claim makes this job the only one of the attempt, or returns its end, which a job that starts late finds. Another job
+// exists if Slurm accepted a submission whose answer was lost. The job itself may start again.
+func (a *attempt) claim(ctx context.Context) (e exit, ended bool, err error) {
+	own := sign{Job: os.Getenv("SLURM_JOB_ID"), Host: nodeName(), Since: time.Now().UTC()}
+	err = createJSON(a.file("alive"), own)
+	e, ended = a.exit()
+	owner := a.sign()
+	switch {
+	case ended:
+		err = nil
+	case !errors.Is(err, fs.ErrExist):
+	case owner.Job != own.Job:
+		err = fmt.Errorf("job %s executes this attempt", owner.Job)
+	default: // it was killed, or still runs on a node that Slurm has lost
+		if e, ended, err = a.awaitEnd(ctx); !ended && err == nil {
+			err = runs.WriteJSON(a.file("alive"), own)
 		}
-		return fmt.Errorf("job %s executes this attempt", strings.TrimSpace(string(owner)))
 	}
-	return err
+	if !ended && err == nil {
+		a.alive, err = os.OpenFile(a.file("alive"), os.O_RDWR, 0)
+	}
+	return e, ended, err
 }
 
-// startBeat writes a sign of life until the returned function is called. It calls replaced when there is a newer
-// attempt, or when no sign could be written for half of the time after which the attempt counts as lost.
+// startBeat touches the sign of life until stop is called. It calls replaced when there is a newer attempt, when
+// another process has ended this one, or when the sign could not be touched for half of the time after which the
+// attempt counts as lost.
 func (a *attempt) startBeat(replaced func()) (stop func()) {
-	count, written, ended := 0, time.Now(), false
+	touched := time.Now()
 	beat := func() {
-		if ended {
-			return
+		if alive.Touch(a.alive) == nil {
+			touched = time.Now()
 		}
-		text := fmt.Appendf(nil, "%d %s", count, nodeName())
-		if disk.Overwrite(filepath.Dir(a.path), a.file("beat"), text) == nil {
-			written = time.Now()
-		}
-		count++
-		if ended = a.replaced() || time.Since(written) >= a.Lost/2; ended {
+		if a.replaced() || time.Since(touched) >= a.Lost/2 {
 			replaced()
 		}
 	}
@@ -191,10 +185,9 @@ func (a *attempt) startBeat(replaced func()) (stop func()) {
 func (a *attempt) awaitOthers(ctx context.Context) error {
 	for n := 1; n < a.n; n++ {
 		before := &attempt{path: filepath.Join(filepath.Dir(a.path), strconv.Itoa(n)), n: n}
-		before.Lost, before.Beat = a.Lost, a.Beat
 		_, ended, err := before.awaitEnd(ctx)
 		if !ended && err == nil {
-			err = before.writeExit(exit{Cause: causeNode})
+			_, err = before.end(exit{Cause: causeNode})
 		}
 		if err != nil {
 			return err
@@ -205,15 +198,11 @@ func (a *attempt) awaitOthers(ctx context.Context) error {
 
 // awaitEnd waits until the attempt has ended by its record, which it returns, or shows no sign of life.
 func (a *attempt) awaitEnd(ctx context.Context) (e exit, ended bool, err error) {
-	last, since := a.beat(), time.Now()
-	for e, ended = a.exit(); !ended && time.Since(since) < a.Lost; e, ended = a.exit() {
+	for e, ended = a.exit(); !ended && !alive.Silent(a.file("alive")); e, ended = a.exit() {
 		select {
-		case <-time.After(min(time.Second, a.Beat)):
+		case <-time.After(time.Second):
 		case <-ctx.Done():
 			return e, false, context.Cause(ctx)
-		}
-		if now := a.beat(); now != last {
-			last, since = now, time.Now()
 		}
 	}
 	return e, ended, nil
@@ -268,7 +257,7 @@ func (a *attempt) run(ctx context.Context, kill <-chan struct{}) error {
 	return engine.ExitError(end, assignment.Kills)
 }
 
-// process runs the process of the stage on this node. The file N.holder replaces the lock of the key.
+// process runs the process of the stage on this node. The sign of life replaces the lock of the key.
 func (a *attempt) process(
 	ctx context.Context, kill <-chan struct{}, assignment runs.Assignment, log *os.File,
 ) (end proc.Exit, err error) {
@@ -281,13 +270,8 @@ func (a *attempt) process(
 	if err != nil {
 		return end, err
 	}
-	holder, err := os.OpenFile(a.file("holder"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return end, errors.Join(err, finish())
-	}
-	defer holder.Close()
 	p, err := proc.Start(proc.Command{Args: append([]string{a.Binary}, a.Args...), Env: work.Env(env), Dies: true,
-		Files: []*os.File{nil, out, out, holder}, Mark: engine.ScratchMark(filepath.Join(a.Store, "work", a.Key))})
+		Files: []*os.File{nil, out, out, a.alive}, Mark: engine.ScratchMark(filepath.Join(a.Store, "work", a.Key))})
 	if err != nil {
 		return end, errors.Join(&nodeError{fmt.Errorf("start %s: %w", a.Binary, err)}, finish())
 	}
