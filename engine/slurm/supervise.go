@@ -82,7 +82,7 @@ func superviseJob(ctx context.Context, path string) (exit, error) {
 		cancel(errReplaced)
 		close(kill)
 	}))()
-	e.Host = nodeName()
+	e.Host = hostName()
 	store, err := artifact.Open(a.Store)
 	if err == nil {
 		err = a.awaitOthers(ctx)
@@ -110,7 +110,7 @@ func superviseJob(ctx context.Context, path string) (exit, error) {
 // causeOf returns the cause of the end of a stage, from the request to stop it, its error and the failure that it has
 // reported, each of which may be nil.
 func causeOf(stop, err error, reported *runs.Failure) (cause string, failure *runs.Failure) {
-	_, lost := errors.AsType[*nodeError](err)
+	_, lost := errors.AsType[*hostError](err)
 	switch {
 	case err == nil:
 		return causeDone, nil
@@ -121,18 +121,18 @@ func causeOf(stop, err error, reported *runs.Failure) (cause string, failure *ru
 	case stop == errStopped:
 		return causeStopped, nil
 	case lost:
-		return causeNode, &runs.Failure{Text: err.Error()}
+		return causeHost, &runs.Failure{Text: err.Error()}
 	case reported != nil:
 		return causeFailed, reported
 	}
 	return causeFailed, &runs.Failure{Text: err.Error(), Cause: engine.CauseOf(err)}
 }
 
-// nodeError is a fault of the node, not of the stage.
-type nodeError struct{ error }
+// hostError is a fault of the host, not of the stage.
+type hostError struct{ error }
 
-// nodeName is Slurm's name of this node.
-func nodeName() string {
+// hostName is Slurm's name of this host.
+func hostName() string {
 	if name := os.Getenv("SLURMD_NODENAME"); name != "" {
 		return name
 	}
@@ -142,7 +142,7 @@ func nodeName() string {
 // claim makes this job the only one of the attempt, or returns its end, which a job that starts late finds. Another job
 // exists if Slurm accepted a submission whose answer was lost. The job itself may start again.
 func (a *attempt) claim(ctx context.Context) (e exit, ended bool, err error) {
-	own := sign{Job: os.Getenv("SLURM_JOB_ID"), Host: nodeName(), Since: time.Now().UTC()}
+	own := sign{Job: os.Getenv("SLURM_JOB_ID"), Host: hostName(), Since: time.Now().UTC()}
 	err = createJSON(a.file("alive"), own)
 	e, ended = a.exit()
 	owner := a.sign()
@@ -152,7 +152,7 @@ func (a *attempt) claim(ctx context.Context) (e exit, ended bool, err error) {
 	case !errors.Is(err, fs.ErrExist):
 	case owner.Job != own.Job:
 		err = fmt.Errorf("job %s executes this attempt", owner.Job)
-	default: // it was killed, or still runs on a node that Slurm has lost
+	default: // it was killed, or still runs on a host that Slurm has lost
 		if e, ended, err = a.awaitEnd(ctx); !ended && err == nil {
 			err = runs.WriteJSON(a.file("alive"), own)
 		}
@@ -187,7 +187,7 @@ func (a *attempt) awaitOthers(ctx context.Context) error {
 		before := &attempt{path: filepath.Join(filepath.Dir(a.path), strconv.Itoa(n)), n: n}
 		_, ended, err := before.awaitEnd(ctx)
 		if !ended && err == nil {
-			_, err = before.end(exit{Cause: causeNode})
+			_, err = before.end(exit{Cause: causeHost})
 		}
 		if err != nil {
 			return err
@@ -225,7 +225,7 @@ func (a *attempt) run(ctx context.Context, kill <-chan struct{}) error {
 	}
 	if a.GPUs > 0 {
 		if assignment.GPUs, err = a.devices(ctx); err != nil {
-			return &nodeError{err}
+			return &hostError{err}
 		}
 	}
 	assignment.Since, assignment.Kills = time.Now(), proc.OOMKills()
@@ -233,7 +233,7 @@ func (a *attempt) run(ctx context.Context, kill <-chan struct{}) error {
 		return err
 	}
 	if err := checkCopy(a.Binary); err != nil {
-		return &nodeError{err}
+		return &hostError{err}
 	}
 	log, err := os.OpenFile(a.Run.Log(a.Address), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -252,12 +252,12 @@ func (a *attempt) run(ctx context.Context, kill <-chan struct{}) error {
 	case context.Cause(ctx) == errTimeout:
 		return engine.WithCause(lang.CauseTimeout, fmt.Errorf("ran longer than its timeout of %v", a.Timeout))
 	case end.Code == loaderCode:
-		return &nodeError{fmt.Errorf("the dynamic loader cannot start %s: %s", filepath.Base(a.Binary), lastLine(log.Name()))}
+		return &hostError{fmt.Errorf("the dynamic loader cannot start %s: %s", filepath.Base(a.Binary), lastLine(log.Name()))}
 	}
 	return engine.ExitError(end, assignment.Kills)
 }
 
-// process runs the process of the stage on this node. The sign of life replaces the lock of the key.
+// process runs the process of the stage on this host. The sign of life replaces the lock of the key.
 func (a *attempt) process(
 	ctx context.Context, kill <-chan struct{}, assignment runs.Assignment, log *os.File,
 ) (end proc.Exit, err error) {
@@ -273,7 +273,7 @@ func (a *attempt) process(
 	p, err := proc.Start(proc.Command{Args: append([]string{a.Binary}, a.Args...), Env: work.Env(env), Dies: true,
 		Files: []*os.File{nil, out, out, a.alive}, Mark: engine.ScratchMark(filepath.Join(a.Store, "work", a.Key))})
 	if err != nil {
-		return end, errors.Join(&nodeError{fmt.Errorf("start %s: %w", a.Binary, err)}, finish())
+		return end, errors.Join(&hostError{fmt.Errorf("start %s: %w", a.Binary, err)}, finish())
 	}
 	end, err = p.Wait(ctx, func(cause error) time.Duration {
 		if cause == errTimeout {
