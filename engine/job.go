@@ -356,7 +356,7 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 		return errors.Join(fmt.Errorf("start %s: %w", p.Args[0], err), finish())
 	}
 	recordErr := w.recordHolder(process.PID)
-	exit, err := process.Wait(ctx, gracePeriod, w.Kill)
+	exit, err := process.Wait(ctx, GracePeriod, w.Kill)
 	if err = errors.Join(err, recordErr, finish()); err != nil {
 		return fmt.Errorf("supervise the program: %w", err)
 	}

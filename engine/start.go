@@ -176,7 +176,7 @@ func (r *run) newWork(t *task) *Work {
 			continue
 		case up.how == runs.EventFailed:
 			missing.Why = "failed: " + up.why
-			missing.Lines = lastLines(r.folder.Log(up.Address))
+			missing.Lines = LastLines(r.folder.Log(up.Address))
 		case up.how == runs.EventSkipped:
 			missing.Why = "was skipped: " + up.why
 		default:
@@ -213,12 +213,12 @@ func (r *run) attempt(w *Work) error {
 	r.emit(w.Started())
 	if w.Node.Timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, w.Node.Timeout, errTimeout)
+		ctx, cancel = context.WithTimeoutCause(ctx, w.Node.Timeout, TimeoutError(w.Node.Timeout))
 		defer cancel()
 	}
 	err := w.executor.Execute(ctx, w, r.emit)
 	if err != nil && errors.Is(context.Cause(ctx), errTimeout) {
-		return timeoutError(w.Node.Timeout)
+		return context.Cause(ctx)
 	}
 	return err
 }
@@ -463,7 +463,7 @@ func (r *run) shouldRetry(n *lang.Node, attempt int, err error) bool {
 	if attempt >= n.Retry.Attempts {
 		return false
 	}
-	lines := ofLastAttempt(lastLines(r.folder.Log(n.Address)))
+	lines := ofLastAttempt(LastLines(r.folder.Log(n.Address)))
 	cause := failureCause(err, lines)
 	if !retries(n.Retry, cause, strings.Join(append([]string{err.Error()}, lines...), "\n")) {
 		return false

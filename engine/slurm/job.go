@@ -60,7 +60,7 @@ func (j *job) watch(ctx context.Context) (exit, error) {
 			j.cancels = true
 			j.scancel("--state=PENDING")
 			j.scancel("--signal=TERM", "--batch")
-			drop = time.After(stopWithin)
+			drop = time.After(engine.GracePeriod(nil))
 		case <-kill:
 			kill, drop = nil, j.cancelNow()
 		case <-drop:
@@ -72,9 +72,6 @@ func (j *job) watch(ctx context.Context) (exit, error) {
 		}
 	}
 }
-
-// stopWithin is the time that a stage has to finish a checkpoint after an interrupt.
-const stopWithin = 2 * time.Minute
 
 // cancelNow cancels the job, whatever its state, and returns when the engine stops waiting for its end.
 func (j *job) cancelNow() <-chan time.Time {
@@ -210,7 +207,7 @@ func (j *job) endOf(st state, listed bool) exit {
 
 // overMemory reports whether slurmstepd ended the job because of its memory. The state of the job is FAILED then.
 func (j *job) overMemory() bool {
-	return memoryText.MatchString(strings.Join(lastLines(j.file("out")), "\n"))
+	return memoryText.MatchString(strings.Join(engine.LastLines(j.file("out")), "\n"))
 }
 
 var memoryText = regexp.MustCompile(`(?i)slurmstepd\S*: .*(exceeded (job|step) memory limit|oom[-_]kill)`)

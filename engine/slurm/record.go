@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/internal/disk"
 	"rcgrpo/engine/runs"
@@ -184,15 +185,8 @@ func forget(store *artifact.Store, key string) error {
 	return os.RemoveAll(store.Jobs(key))
 }
 
-// lastLine returns the last line of a file.
+// lastLine returns the last line of a file, or "".
 func lastLine(path string) string {
-	lines := lastLines(path)
-	return lines[len(lines)-1]
-}
-
-// lastLines returns the last 10 lines of a file, or one empty line.
-func lastLines(path string) []string {
-	b, _ := os.ReadFile(path)
-	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
-	return lines[max(0, len(lines)-10):]
+	lines := engine.LastLines(path)
+	return strings.Join(lines[max(0, len(lines)-1):], "")
 }

@@ -31,7 +31,6 @@ var (
 	errStopped  = errors.New("a stop is requested")
 	errLimit    = errors.New("the time limit is close")
 	errReplaced = errors.New("the attempt has ended or there is a newer one, or the store cannot be reached")
-	errTimeout  = errors.New("timeout")
 )
 
 // Main is the main function of a job. It executes the attempt whose record is at the path, writes the record of its
@@ -122,7 +121,7 @@ func causeOf(stop, err error, reported *runs.Failure) (cause string, failure *ru
 		return causeStopped, nil
 	case lost:
 		return causeHost, &runs.Failure{Text: err.Error()}
-	case reported != nil:
+	case reported != nil && engine.CauseOf(err) != lang.CauseTimeout: // after which a stage reports the request to stop
 		return causeFailed, reported
 	}
 	return causeFailed, &runs.Failure{Text: err.Error(), Cause: engine.CauseOf(err)}
@@ -242,15 +241,15 @@ func (a *attempt) run(ctx context.Context, kill <-chan struct{}) error {
 	defer log.Close()
 	if a.Timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, a.Timeout, errTimeout)
+		ctx, cancel = context.WithTimeoutCause(ctx, a.Timeout, engine.TimeoutError(a.Timeout))
 		defer cancel()
 	}
 	end, err := a.process(ctx, kill, assignment, log)
 	switch {
 	case err != nil || end.Code == 0 && end.Signal == 0:
 		return err
-	case context.Cause(ctx) == errTimeout:
-		return engine.WithCause(lang.CauseTimeout, fmt.Errorf("ran longer than its timeout of %v", a.Timeout))
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
 	case end.Code == loaderCode:
 		return &hostError{fmt.Errorf("the dynamic loader cannot start %s: %s", filepath.Base(a.Binary), lastLine(log.Name()))}
 	}
@@ -275,12 +274,7 @@ func (a *attempt) process(
 	if err != nil {
 		return end, errors.Join(&hostError{fmt.Errorf("start %s: %w", a.Binary, err)}, finish())
 	}
-	end, err = p.Wait(ctx, func(cause error) time.Duration {
-		if cause == errTimeout {
-			return 10 * time.Second
-		}
-		return stopWithin
-	}, kill)
+	end, err = p.Wait(ctx, engine.GracePeriod, kill)
 	return end, errors.Join(err, finish())
 }
 
