@@ -51,8 +51,8 @@ var ladder = map[string]string{
 	"engine/runs": "engine/artifact engine/internal/alive engine/internal/disk engine/journal engine/lang " +
 		"engine/proc",
 	"engine/sched": "",
-	"engine/slurm": "engine engine/artifact engine/internal/disk engine/lang engine/machine engine/proc " +
-		"engine/runs",
+	"engine/slurm": "engine engine/artifact engine/internal/alive engine/internal/disk engine/lang " +
+		"engine/machine engine/proc engine/runs",
 	"internal/browser":   "internal/must chromedp",
 	"internal/cpu":       "",
 	"internal/must":      "",

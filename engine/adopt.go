@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -110,7 +109,7 @@ func (a *adoption) poll() {
 		return
 	}
 	if limit := a.task.Timeout; limit > 0 && a.cause == nil && a.holder.Running() > limit {
-		a.stop(errTimeout)
+		a.stop(TimeoutError(limit))
 	}
 	if a.cause != nil && time.Now().After(a.killAt) || !a.holder.Alive() {
 		proc.KillSession(a.holder.PID)
@@ -156,7 +155,7 @@ func (a *adoption) report() {
 func (a *adoption) stop(cause error) {
 	a.cause = cause
 	if a.killAt.IsZero() {
-		a.killAt = time.Now().Add(gracePeriod(cause))
+		a.killAt = time.Now().Add(GracePeriod(cause))
 	}
 	if proc.Same(a.holder.PID, a.holder.Start) {
 		pid := a.holder.PID
@@ -178,8 +177,6 @@ func (a *adoption) end(lock *artifact.Lock) error {
 	a.events.Read(a.holder.Run.Events(a.holder.Address), a.observe)
 	code, _, recorded := lock.Exit()
 	switch {
-	case errors.Is(a.cause, errTimeout):
-		return timeoutError(a.task.Timeout)
 	case a.cause != nil:
 		return a.cause
 	case a.events.Failure != nil:
@@ -215,15 +212,11 @@ func (r *run) onAdopted(t *task, lock *artifact.Lock, attempt int, err error, to
 		r.unlock(t)
 		return
 	}
-	switch {
-	case err == nil: // a program, whose output is not committed yet
+	if err == nil { // a program, whose output is not committed yet
 		r.queue(t)
-	case r.ctx.Err() == nil && r.shouldRetry(t.Node, attempt, err):
-		t.attempts = attempt
-		r.queue(t)
-	default:
-		r.stageFailed(t, finalError(attempt, err), took)
+		return
 	}
+	r.stageFailed(t, attempt, err, took)
 }
 
 // reportOrphans names the orphans of this experiment that this run does not need: no node has their key or may still

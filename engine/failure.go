@@ -53,7 +53,8 @@ var ErrInterrupted = errors.New("interrupted")
 
 var errTimeout = errors.New("ran longer than its timeout")
 
-func timeoutError(limit time.Duration) error { return fmt.Errorf("%w of %v", errTimeout, limit) }
+// TimeoutError is the error of a stage that ran longer than its timeout, and the cause of its context.
+func TimeoutError(limit time.Duration) error { return fmt.Errorf("%w of %v", errTimeout, limit) }
 
 // codeError explains an exit code of a program; nil for 0. A shell reports a signal as a code above 128.
 func codeError(name string, code int, kills int64) error {
@@ -139,8 +140,8 @@ func retries(r lang.Retry, cause, text string) bool {
 // failureLines is the number of log lines shown with a failure.
 const failureLines = 12
 
-// lastLines returns the last lines of a log, of the last 64 KiB. Long lines are reduced to "… " and their end.
-func lastLines(path string) []string {
+// LastLines returns the last lines of a log, of the last 64 KiB. Long lines are reduced to "… " and their end.
+func LastLines(path string) []string {
 	const mostBytes, mostLine = 64 << 10, 1000
 	f, err := os.Open(path)
 	if err != nil {

@@ -86,7 +86,7 @@ func TestLastLinesEndWithTheEndOfALongLine(t *testing.T) {
 		long + "\nlast\n":        "last",
 	} {
 		must.OK(t, os.WriteFile(path, []byte(text), 0o600))
-		lines := lastLines(path)
+		lines := LastLines(path)
 		if len(lines) == 0 || !strings.HasSuffix(lines[len(lines)-1], want) {
 			t.Fatalf("got %d lines, want the last to end with %q", len(lines), want)
 		}

@@ -311,10 +311,6 @@ exit $?`, artifact.ExitText(), lockFile, leaseFile)
 // engine finds those that have left the program's session by it.
 func ScratchMark(dir string) string { return "RCGRPO_SCRATCH=" + dir }
 
-// holderAfter is the run time after which a program is stored in the lock as its holder. Other runs only wait for
-// shorter programs.
-const holderAfter = 100 * time.Millisecond
-
 // Recovered reports that an earlier engine started the stage's program and the program has ended successfully. Dir
 // contains its files, and Execute does nothing.
 func (j *Job) Recovered() bool { return j.work.recovered }
@@ -359,13 +355,9 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("start %s: %w", p.Args[0], err), finish())
 	}
-	recorded := make(chan error, 1)
-	record := time.AfterFunc(holderAfter, func() { recorded <- w.recordHolder(process.PID) })
-	exit, err := process.Wait(ctx, gracePeriod, w.Kill)
-	if !record.Stop() {
-		err = errors.Join(err, <-recorded)
-	}
-	if err = errors.Join(err, finish()); err != nil {
+	recordErr := w.recordHolder(process.PID)
+	exit, err := process.Wait(ctx, GracePeriod, w.Kill)
+	if err = errors.Join(err, recordErr, finish()); err != nil {
 		return fmt.Errorf("supervise the program: %w", err)
 	}
 	j.note(exit.Left)
@@ -380,7 +372,7 @@ func (w *Work) recordHolder(pid int) error {
 		return nil
 	}
 	h.Group = true
-	return errors.Join(w.Folder.Assign(w.Assignment), h.Write(w.lock.File()))
+	return h.Write(w.lock.File())
 }
 
 // programError returns the error of a program that has ended, by its exit record. The supervising shell is

@@ -16,8 +16,8 @@ import (
 	"rcgrpo/engine/runs"
 )
 
-// gracePeriod is the time that a stage has to stop before it is killed.
-func gracePeriod(cause error) time.Duration {
+// GracePeriod is the time that a stage has to stop before it is killed.
+func GracePeriod(cause error) time.Duration {
 	if errors.Is(cause, errTimeout) {
 		return 10 * time.Second
 	}
@@ -46,7 +46,7 @@ func (localExecutor) Execute(ctx context.Context, w *Work, observe func(runs.Eve
 		return fmt.Errorf("start %s: %w", binary, err)
 	}
 	endFollowing := runs.Follow(w.Events(), observe)
-	exit, err := p.Wait(ctx, gracePeriod, w.Kill)
+	exit, err := p.Wait(ctx, GracePeriod, w.Kill)
 	reported := endFollowing()
 	switch {
 	case err != nil:

@@ -54,7 +54,7 @@ func NodeMain(runDir, address string, reg lang.Registry, stderr io.Writer) int {
 		lock = os.NewFile(lockFile, "lock")
 		defer lock.Close()
 		defer alive.Beat(lock)() // of a claim
-		if !isRank {
+		if _, job := os.LookupEnv(AttemptVariable); !job && !isRank {
 			holder, _ := a.Holder(folder).WithProcess(os.Getpid())
 			err = holder.Write(lock)
 		}

@@ -183,7 +183,7 @@ type task struct {
 	lease     *machine.LeaseFile // its entry in the ledger while it runs
 	needs     []string           // ports that readers need, beside the published ones
 	notRemote bool               // the remote store has no usable result
-	attempts  int                // of an adopted stage that failed
+	attempts  int                // that failed
 }
 
 // link makes the tasks and their edges, estimates their paths and ends those without work.
@@ -430,25 +430,34 @@ func (r *run) unlock(t *task) {
 }
 
 // onEnded handles the end of a stage that this run executed. The manifest is nil if the output is only shown.
-func (r *run) onEnded(t *task, m *artifact.Manifest, err error, took time.Duration) {
+func (r *run) onEnded(t *task, attempt int, m *artifact.Manifest, err error, took time.Duration) {
 	r.free(t)
 	switch {
 	case err != nil:
-		r.stageFailed(t, err, took)
+		r.stageFailed(t, attempt, err, took)
 	case t.Key == "":
 		r.show(t, took)
 	default:
 		r.finish(t, runs.EventDone, m)
+		r.unlock(t)
 	}
-	r.unlock(t)
 }
 
-// stageFailed ends a task whose stage returned an error or was killed.
-func (r *run) stageFailed(t *task, err error, took time.Duration) {
+// stageFailed ends a task whose stage returned an error or was killed, unless its retry block names the failure.
+func (r *run) stageFailed(t *task, attempt int, err error, took time.Duration) {
 	if t.Key != "" { // a killed stage could not discard its unfinished output
 		r.recordError(r.Store.Discard(t.Key))
 	}
-	if r.ctx.Err() == nil {
+	t.attempts = attempt
+	switch {
+	case r.ctx.Err() != nil:
+	case r.shouldRetry(t.Node, attempt, err):
+		r.again(t)
+		return
+	default:
+		if attempt > 1 {
+			err = fmt.Errorf("%w (after %d attempts)", err, attempt)
+		}
 		r.fail(t, err, took)
 		return
 	}
@@ -523,7 +532,7 @@ func (r *run) fail(t *task, err error, took time.Duration) {
 	t.state, t.how, t.why = ended, runs.EventFailed, err.Error()
 	r.failed = append(r.failed, t)
 	log := r.folder.Log(t.Address)
-	lines := lastLines(log)
+	lines := LastLines(log)
 	f := &runs.Failure{Text: err.Error(), Cause: failureCause(err, ofLastAttempt(lines)), Log: log, Lines: lines}
 	if work := r.Store.Work(t.Key); t.Key != "" && disk.Exists(work) {
 		f.Work = work

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"bufio"
+	"context"
 	_ "embed"
 	"encoding/json"
 	"errors"
@@ -222,6 +223,22 @@ func TestRetriesFollowTheCauseOfTheFailure(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Between two attempts a stage holds no CPU, so that others run. In the end the interrupt also ends the pause.
+func TestAStageHoldsNoShareBeforeItsNextAttempt(t *testing.T) {
+	all := "\n resources {\n cpus = 4\n }\n"
+	l := newLab(t, toyStage("a", all+"fail = \"x\"\n retry {\n attempts = 2\n on = [\"x\"]\n backoff = \"1h\"\n }")+
+		toyStage("b", all+"text = \"b\""))
+	ctx, cancel := context.WithCancel(t.Context())
+	r := l.RunPlan(ctx, l.Plan(), engine.Options{KeepGoing: true}, func(e runs.Event) {
+		if e.Kind == runs.EventDone {
+			cancel()
+		}
+	})
+	must.Match(t, r.Err, engine.ErrInterrupted.Error())
+	l.Want(r, runs.EventDone, "toy.b")
+	wantList(t, "starts", l.Starts(), "stage.toy.a", "stage.toy.b")
 }
 
 // gated waits at the gate; below reads it.

@@ -119,7 +119,14 @@ func (r *run) start(t *task) {
 	w := r.newWork(t)
 	r.async(func() func() {
 		started, took := time.Now(), time.Duration(0)
-		err := r.attempts(w)
+		err := r.attempt(w)
+		if err != nil && w.Key != "" { // a stage that was killed during its commit has succeeded
+			if m, completeErr := r.Store.Complete(w.Key); completeErr != nil {
+				err = completeErr
+			} else if m != nil {
+				w.result, err = m, nil
+			}
+		}
 		if t.pool == nil { // otherwise the manifest has the time without the queue
 			took = time.Since(started)
 		}
@@ -127,7 +134,7 @@ func (r *run) start(t *task) {
 		if err == nil && t.Key != "" {
 			m, err = r.deliver(t, w.result, took)
 		}
-		return func() { r.onEnded(t, m, err, took) }
+		return func() { r.onEnded(t, w.Attempt, m, err, took) }
 	})
 }
 
@@ -151,7 +158,7 @@ func (r *run) acquire(t *task) (ready bool, err error) {
 	return !r.reuseStored(t), nil
 }
 
-// newWork describes the first attempt at a task.
+// newWork describes the next attempt at a task.
 func (r *run) newWork(t *task) *Work {
 	w := &Work{Node: t.Node, Kill: r.Kill, experiment: r.Experiment, store: r.Store, Folder: r.folder, lock: t.lock,
 		executor: r.executorOf(t), Estimate: t.Estimate}
@@ -169,7 +176,7 @@ func (r *run) newWork(t *task) *Work {
 			continue
 		case up.how == runs.EventFailed:
 			missing.Why = "failed: " + up.why
-			missing.Lines = lastLines(r.folder.Log(up.Address))
+			missing.Lines = LastLines(r.folder.Log(up.Address))
 		case up.how == runs.EventSkipped:
 			missing.Why = "was skipped: " + up.why
 		default:
@@ -184,10 +191,8 @@ func (r *run) newWork(t *task) *Work {
 func (r *run) attempt(w *Work) error {
 	ctx := r.ctx
 	w.Since, w.Kills = time.Now(), proc.OOMKills()
-	if _, local := w.executor.(localExecutor); !local || w.Node.Process() == lang.OwnProcess {
-		if err := r.folder.Assign(w.Assignment); err != nil {
-			return err
-		}
+	if err := r.folder.Assign(w.Assignment); err != nil {
+		return err
 	}
 	pool, pooled := w.executor.(Pool)
 	if !pooled && w.lock.TakeOrphan() {
@@ -208,12 +213,12 @@ func (r *run) attempt(w *Work) error {
 	r.emit(w.Started())
 	if w.Node.Timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, w.Node.Timeout, errTimeout)
+		ctx, cancel = context.WithTimeoutCause(ctx, w.Node.Timeout, TimeoutError(w.Node.Timeout))
 		defer cancel()
 	}
 	err := w.executor.Execute(ctx, w, r.emit)
 	if err != nil && errors.Is(context.Cause(ctx), errTimeout) {
-		return timeoutError(w.Node.Timeout)
+		return context.Cause(ctx)
 	}
 	return err
 }
@@ -313,8 +318,9 @@ const AttemptVariable = "RCGRPO_ATTEMPT"
 func (w *Work) checkHeld() error {
 	if path := os.Getenv(AttemptVariable); path != "" && w.alone {
 		n, err := strconv.Atoi(filepath.Base(path))
-		if err != nil || !disk.Exists(path) || disk.Exists(filepath.Join(filepath.Dir(path), strconv.Itoa(n+1))) {
-			return fmt.Errorf("another job executes this stage: the record %s is no longer the newest", path)
+		if err != nil || !disk.Exists(path) || disk.Exists(path+".exit") ||
+			disk.Exists(filepath.Join(filepath.Dir(path), strconv.Itoa(n+1))) {
+			return fmt.Errorf("another job executes this stage: the record %s is no longer the newest, or has an end", path)
 		}
 	}
 	if f := cmp.Or(w.lock.File(), w.inherited); f != nil {
@@ -435,32 +441,20 @@ func (w *Work) checkPort(port string) error {
 		slices.Sorted(maps.Keys(w.Node.Outputs)))
 }
 
-// attempts starts a node until it succeeds or its retry block allows no further attempt. It runs in a goroutine
-// of its own.
-func (r *run) attempts(w *Work) error {
-	for ; ; w.Attempt++ {
-		if w.Attempt > 1 {
-			select {
-			case <-time.After(w.Node.Retry.Backoff << (w.Attempt - 2)):
-			case <-r.ctx.Done():
-				return context.Cause(r.ctx)
+// again queues a task once more after the pause before its next attempt, in which it holds no share.
+func (r *run) again(t *task) {
+	pause := time.After(t.Retry.Backoff << (t.attempts - 1))
+	r.async(func() func() {
+		select {
+		case <-pause:
+		case <-r.ctx.Done():
+		}
+		return func() {
+			if !r.skipAfterFailure(t) {
+				r.queue(t)
 			}
 		}
-		err := r.attempt(w)
-		if err != nil && w.Key != "" { // a stage that was killed during its commit has succeeded
-			if m, completeErr := r.Store.Complete(w.Key); completeErr != nil {
-				err = completeErr
-			} else if m != nil {
-				w.result, err = m, nil
-			}
-		}
-		if err == nil || r.ctx.Err() != nil {
-			return err
-		}
-		if !r.shouldRetry(w.Node, w.Attempt, err) {
-			return finalError(w.Attempt, err)
-		}
-	}
+	})
 }
 
 // shouldRetry reports whether a node is started again after a failure, and emits a note if it is. A program
@@ -469,7 +463,7 @@ func (r *run) shouldRetry(n *lang.Node, attempt int, err error) bool {
 	if attempt >= n.Retry.Attempts {
 		return false
 	}
-	lines := ofLastAttempt(lastLines(r.folder.Log(n.Address)))
+	lines := ofLastAttempt(LastLines(r.folder.Log(n.Address)))
 	cause := failureCause(err, lines)
 	if !retries(n.Retry, cause, strings.Join(append([]string{err.Error()}, lines...), "\n")) {
 		return false
@@ -480,14 +474,6 @@ func (r *run) shouldRetry(n *lang.Node, attempt int, err error) bool {
 	r.emit(runs.Event{Address: n.Address, Kind: runs.EventNote, Attempt: attempt,
 		Text: fmt.Sprintf("attempt %d of %d failed%s; it starts again: %v", attempt, n.Retry.Attempts, cause, err)})
 	return true
-}
-
-// finalError is the error of the last attempt.
-func finalError(attempt int, err error) error {
-	if attempt > 1 {
-		return fmt.Errorf("%w (after %d attempts)", err, attempt)
-	}
-	return err
 }
 
 // attemptMark is the prefix of the log line that starts an attempt after the first.

@@ -114,14 +114,19 @@ func Describe(lock *os.File, v any) error {
 	return err
 }
 
+// holderPath is the path of the lock of a key, or of the last of its claims.
+func (s *Store) holderPath(key string) string {
+	path := s.path(s.lockFolder(), key)
+	if s.shared {
+		return cmp.Or(lastOf(path), path)
+	}
+	return path
+}
+
 // Holder reads the description of a key's holder into v. It may be that of an earlier holder; without one the
 // error is ErrNotFound.
 func (s *Store) Holder(key string, v any) error {
-	path := s.path(s.lockFolder(), key)
-	if s.shared {
-		path = cmp.Or(lastOf(path), path)
-	}
-	f, err := os.Open(path)
+	f, err := os.Open(s.holderPath(key))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return ErrNotFound

@@ -97,11 +97,7 @@ func (s *Store) OpenWork() (map[string]string, error) {
 
 // held reports whether a process holds the lock of a key.
 func (s *Store) held(key string) bool {
-	path := s.path(s.lockFolder(), key)
-	if s.shared {
-		path = lastOf(path)
-	}
-	f, err := os.Open(path)
+	f, err := os.Open(s.holderPath(key))
 	if err != nil {
 		return false
 	}

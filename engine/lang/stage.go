@@ -62,7 +62,7 @@ type retryBlock struct {
 	Attempts uint `hcl:"attempts,optional"`
 	// oom, nan, preempted, timeout, or a pattern for the error and the end of the log
 	On []string `hcl:"on,optional"`
-	// wait before the next attempt
+	// wait before the next attempt, in which the stage has no CPUs and GPUs
 	Backoff time.Duration `hcl:"backoff,optional"`
 
 	At map[string]hcl.Range `hcl:",ranges"`

@@ -1,8 +1,18 @@
 package slurm
 
 import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"rcgrpo/engine/internal/alive"
+	"rcgrpo/internal/must"
 )
 
 // Recorded from Slurm 22.05, with a banner and a job of another program.
@@ -53,5 +63,74 @@ func TestAnswersOfSbatchAreToldApart(t *testing.T) {
 		if got != want {
 			t.Errorf("%q: got %s, want %s", text, got, want)
 		}
+	}
+}
+
+// The end of an attempt is decided once: 20 processes that record different ends at once read the same one.
+func TestTheEndOfAnAttemptIsDecidedOnce(t *testing.T) {
+	const variable = "RCGRPO_TEST_END"
+	record := func(path string) string {
+		e, err := (&attempt{path: path}).end(exit{Cause: causeFailed, Progress: os.Getpid()})
+		return fmt.Sprintln("end", e.Progress, err)
+	}
+	if path := os.Getenv(variable); path != "" {
+		fmt.Print(record(path))
+		return
+	}
+	path := filepath.Join(t.TempDir(), "1")
+	ends, wait := make([]string, 20), sync.WaitGroup{}
+	for i := range ends {
+		c := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+		c.Env = append(os.Environ(), variable+"="+path)
+		wait.Go(func() {
+			out, err := c.Output()
+			ends[i], _, _ = strings.Cut(string(out), "PASS")
+			must.OK(t, err)
+		})
+	}
+	wait.Wait()
+	if all := slices.Compact(ends); len(all) != 1 || !strings.HasPrefix(all[0], "end ") || record(path) != all[0] {
+		t.Errorf("got %q, want one end", all)
+	}
+	must.OK(t, os.WriteFile(path+".exit", nil, 0o600)) // a power cut has torn it
+	if got, want := record(path), fmt.Sprintf("end %d <nil>\n", os.Getpid()); got != want {
+		t.Errorf("over a torn record: got %q, want %q", got, want)
+	}
+}
+
+func TestAJobThatStartsLateFindsItsEnd(t *testing.T) {
+	beat, lost := alive.SetTimes(time.Second, time.Minute)
+	defer alive.SetTimes(beat, lost)
+	a := &attempt{path: filepath.Join(t.TempDir(), "1"), record: record{Beat: beat, Lost: lost}}
+	must.OK(t, createJSON(a.path, a.record))
+	want := must.Get(a.end(exit{Cause: causeCancelled}))(t)
+	for _, when := range []string{"at its first start", "at its second start"} {
+		if got, err := superviseJob(t.Context(), a.path); err != nil || got != want {
+			t.Errorf("%s: got %+v, %v, want %+v", when, got, err, want)
+		}
+	}
+}
+
+// A job stops its stage when another process has ended the attempt, and when no sign of life can be written.
+func TestAJobWithoutAnAttemptOrASignOfLifeStops(t *testing.T) {
+	for name, spoil := range map[string]func(a *attempt) error{
+		"an end is recorded":         func(a *attempt) error { return createJSON(a.file("exit"), exit{}) },
+		"there is a newer attempt":   func(a *attempt) error { return createJSON(filepath.Dir(a.path)+"/2", a.record) },
+		"the record is gone":         func(a *attempt) error { return os.Remove(a.path) },
+		"the sign cannot be touched": func(a *attempt) error { return a.alive.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := &attempt{path: filepath.Join(t.TempDir(), "1"), n: 1, record: record{Beat: time.Millisecond,
+				Lost: 20 * time.Millisecond}}
+			must.OK(t, createJSON(a.path, a.record))
+			_, ended, err := a.claim(t.Context())
+			if ended || err != nil {
+				t.Fatalf("claim: got %v, %v, want the attempt", ended, err)
+			}
+			must.OK(t, spoil(a))
+			replaced := make(chan struct{})
+			defer a.startBeat(sync.OnceFunc(func() { close(replaced) }))()
+			<-replaced
+		})
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -23,11 +22,11 @@ type job struct {
 	confirmed bool      // Slurm has accepted it, or a job reports that it has started
 	started   bool
 	startSeen time.Time // when this engine saw the start
-	stale     string    // last sign of life before Slurm put the job back into the queue
+	stale     sign      // the last one before Slurm put the job back into the queue
 	events    runs.EventReader
 	reason    string    // reported last, while the job waits
 	silent    time.Time // since when Slurm reports an end or does not list the job; zero: it does
-	beatThen  string    // at that time
+	signThen  sign      // at that time
 	cancels   bool      // this engine cancels the job
 
 	copies [][2]string // programs and the copies that the job uses
@@ -61,7 +60,7 @@ func (j *job) watch(ctx context.Context) (exit, error) {
 			j.cancels = true
 			j.scancel("--state=PENDING")
 			j.scancel("--signal=TERM", "--batch")
-			drop = time.After(stopWithin)
+			drop = time.After(engine.GracePeriod(nil))
 		case <-kill:
 			kill, drop = nil, j.cancelNow()
 		case <-drop:
@@ -73,9 +72,6 @@ func (j *job) watch(ctx context.Context) (exit, error) {
 		}
 	}
 }
-
-// stopWithin is the time that a stage has to finish a checkpoint after an interrupt.
-const stopWithin = 2 * time.Minute
 
 // cancelNow cancels the job, whatever its state, and returns when the engine stops waiting for its end.
 func (j *job) cancelNow() <-chan time.Time {
@@ -94,18 +90,16 @@ func (j *job) scancel(options ...string) {
 // observeFiles reports the start of the stage and its progress.
 func (j *job) observeFiles() {
 	if !j.started {
-		beat := j.beat()
-		count, host, started := strings.Cut(beat, " ")
-		if !started || beat == j.stale {
+		s := j.sign()
+		if s == j.stale || s == (sign{}) {
 			return
 		}
 		j.started, j.startSeen, j.confirmed = true, time.Now(), true
 		if j.Adopted {
-			beats, _ := strconv.Atoi(count)
-			running := time.Duration(beats) * j.Beat
+			running := max(0, time.Since(s.Since))
 			j.observe(runs.Event{Time: time.Now(), Address: j.Work.Address, Kind: runs.EventAdopted, Key: j.attempt.Key,
 				Attempt: j.Work.Attempt, Seconds: running.Seconds(), Path: j.Log.Name(), Expect: j.Estimate.Seconds(),
-				Text: fmt.Sprintf("it continues on %s from run %s", host, j.Run.Name())})
+				Text: fmt.Sprintf("it continues on %s from run %s", s.Host, j.Run.Name())})
 		} else {
 			j.observe(j.Started())
 		}
@@ -132,14 +126,13 @@ func (j *job) endBySlurm() (exit, bool) {
 	}
 	if listed && st.launchFailed() {
 		j.scancel()
-		e := exit{Cause: causeHost, Failure: &runs.Failure{Text: st.Reason}}
-		j.writeExit(e)
+		e, _ := j.end(exit{Cause: causeHost, Failure: &runs.Failure{Text: st.Reason}})
 		return e, true
 	}
 	if listed && !st.ended() {
 		j.silent, j.confirmed = time.Time{}, true
 		if j.started && j.Executor.Requeue && st.waits() && at.After(j.startSeen) {
-			j.started, j.stale = false, j.beat()
+			j.started, j.stale = false, j.sign()
 			j.note("its job %s was preempted or lost its host; Slurm starts it again", st.ID)
 		}
 		if !j.started && st.waits() {
@@ -147,9 +140,9 @@ func (j *job) endBySlurm() (exit, bool) {
 		}
 		return exit{}, false
 	}
-	beat := j.beat()
-	if j.silent.IsZero() || !listed && beat != j.beatThen { // it is running all the same
-		j.silent, j.beatThen = time.Now(), beat
+	s := j.sign()
+	if j.silent.IsZero() || !listed && s != j.signThen { // it is running all the same
+		j.silent, j.signThen = time.Now(), s
 	}
 	timeout := j.Executor.Visible // for its record to be seen
 	switch {
@@ -165,7 +158,7 @@ func (j *job) endBySlurm() (exit, bool) {
 	}
 	e := j.endOf(st, listed)
 	if e.Cause != causeHost || e.Failure != nil { // its host has reported the end, so nothing of it runs
-		j.writeExit(e)
+		e, _ = j.end(e)
 	}
 	return e, true
 }
@@ -214,7 +207,7 @@ func (j *job) endOf(st state, listed bool) exit {
 
 // overMemory reports whether slurmstepd ended the job because of its memory. The state of the job is FAILED then.
 func (j *job) overMemory() bool {
-	return memoryText.MatchString(strings.Join(lastLines(j.file("out")), "\n"))
+	return memoryText.MatchString(strings.Join(engine.LastLines(j.file("out")), "\n"))
 }
 
 var memoryText = regexp.MustCompile(`(?i)slurmstepd\S*: .*(exceeded (job|step) memory limit|oom[-_]kill)`)

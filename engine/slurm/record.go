@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/internal/disk"
 	"rcgrpo/engine/runs"
@@ -39,11 +40,12 @@ type record struct {
 // attempt is a record with its place.
 type attempt struct {
 	record
-	path string // jobs/KEY/N
-	n    int
+	path  string // jobs/KEY/N
+	n     int
+	alive *os.File // in the job: its sign of life
 }
 
-// exit is the end of an attempt, the file N.exit.
+// exit is the end of an attempt, the file N.exit. It is created once, so it decides.
 type exit struct {
 	Cause    string        // one of the constants below
 	Failure  *runs.Failure `json:",omitempty"` // with causeFailed
@@ -72,7 +74,28 @@ func (a *attempt) exit() (e exit, ok bool) {
 	return e, runs.ReadJSON(a.file("exit"), &e) == nil
 }
 
-func (a *attempt) writeExit(e exit) error { return runs.WriteJSON(a.file("exit"), e) }
+// end records the end of the attempt, once: it returns the end that the first process has recorded. A record that a
+// power cut has torn is replaced.
+func (a *attempt) end(e exit) (exit, error) {
+	err := createJSON(a.file("exit"), e)
+	if first, ended := a.exit(); ended {
+		return first, nil
+	}
+	if errors.Is(err, fs.ErrExist) {
+		err = runs.WriteJSON(a.file("exit"), e)
+	}
+	return e, err
+}
+
+// createJSON is runs.WriteJSON of a file that only one process can create. The others get fs.ErrExist.
+func createJSON(path string, v any) error {
+	temporary := filepath.Join(filepath.Dir(path), "."+rand.Text())
+	if err := runs.WriteJSON(temporary, v); err != nil {
+		return err
+	}
+	defer os.Remove(temporary)
+	return disk.LinkOnce(temporary, path)
+}
 
 // progress returns the newest number of units that the stage has reported, and its failure or nil.
 func (a *attempt) progress() (done int, failure *runs.Failure) {
@@ -85,16 +108,28 @@ func (a *attempt) progress() (done int, failure *runs.Failure) {
 	return done, all.Failure
 }
 
-// beat returns the newest sign of life; "" if the attempt has not started.
-func (a *attempt) beat() string {
-	b, _ := os.ReadFile(a.file("beat"))
-	return string(b)
+// sign is what the job of an attempt shows while it runs: the file N.alive, which it creates and touches.
+type sign struct {
+	Job, Host string
+	Since     time.Time // by the clock of that host
+	touched   time.Time
 }
 
-// replaced reports whether there is a newer attempt, or the stage has ended without this one.
+// sign returns the newest sign of life; the zero value if the attempt has not started.
+func (a *attempt) sign() (s sign) {
+	if runs.ReadJSON(a.file("alive"), &s) != nil { // opening it refreshes its time on a network file system
+		return sign{}
+	}
+	if info, err := os.Stat(a.file("alive")); err == nil {
+		s.touched = info.ModTime()
+	}
+	return s
+}
+
+// replaced reports whether there is a newer attempt, or another process has ended this one.
 func (a *attempt) replaced() bool {
-	os.ReadDir(filepath.Dir(a.path))
-	return disk.Exists(filepath.Join(filepath.Dir(a.path), strconv.Itoa(a.n+1))) || !disk.Exists(a.path)
+	_, ended := a.exit()
+	return ended || disk.Exists(filepath.Join(filepath.Dir(a.path), strconv.Itoa(a.n+1))) || !disk.Exists(a.path)
 }
 
 // readAttempt reads a record.
@@ -130,16 +165,10 @@ func newName(key string) string {
 
 // create creates the record of the attempt. The error is fs.ErrExist if another engine has created one.
 func (a *attempt) create(store *artifact.Store) error {
-	dir := filepath.Dir(a.path)
-	if err := store.MakeDir(dir); err != nil {
+	if err := store.MakeDir(filepath.Dir(a.path)); err != nil {
 		return err
 	}
-	temporary := filepath.Join(dir, "."+a.Name)
-	if err := runs.WriteJSON(temporary, a.record); err != nil {
-		return err
-	}
-	defer os.Remove(temporary)
-	return disk.LinkOnce(temporary, a.path)
+	return createJSON(a.path, a.record)
 }
 
 // forget removes the files of a key whose attempts have all ended.
@@ -156,15 +185,8 @@ func forget(store *artifact.Store, key string) error {
 	return os.RemoveAll(store.Jobs(key))
 }
 
-// lastLine returns the last line of a file.
+// lastLine returns the last line of a file, or "".
 func lastLine(path string) string {
-	lines := lastLines(path)
-	return lines[len(lines)-1]
-}
-
-// lastLines returns the last 10 lines of a file, or one empty line.
-func lastLines(path string) []string {
-	b, _ := os.ReadFile(path)
-	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
-	return lines[max(0, len(lines)-10):]
+	lines := engine.LastLines(path)
+	return strings.Join(lines[max(0, len(lines)-1):], "")
 }

@@ -148,7 +148,7 @@ func (s *stage) adopt(a *attempt) *job {
 		s.Folder.LinkLog(runs.Holder{Run: a.Run, Address: a.Address}, s.Work.Address)
 	}
 	a.Adopted = true
-	return &job{stage: s, attempt: a, confirmed: a.beat() != ""} // its engine may have ended before sbatch
+	return &job{stage: s, attempt: a, confirmed: a.sign() != (sign{})} // its engine may have ended before sbatch
 }
 
 // submit submits the job of attempt n. If Slurm's answer is uncertain, the job is found by its name.

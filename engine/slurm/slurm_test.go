@@ -332,6 +332,14 @@ echo "sbatch: error: Batch job submission failed: Socket timed out" >&2; exit 1`
 			v.Pass()
 			l.wantMade(<-done, 1)
 		},
+		"a stage that runs longer than its timeout fails": func(t *testing.T) {
+			l := newLab(t, strings.Replace(gated, "text", "timeout = \"1s\"\n  text", 1))
+			r := l.run()
+			l.wantFailure(r, "ran longer than its timeout of 1s")
+			if failed, _ := r.Find(runs.EventFailed, ""); failed.Failure.Cause != lang.CauseTimeout {
+				t.Errorf("got the cause %q, want timeout", failed.Failure.Cause)
+			}
+		},
 		"a job that Slurm refuses for good fails with its words": func(t *testing.T) {
 			l := newLab(t, gated)
 			l.settings.Options = []string{"--partition=nosuch"}

@@ -13,12 +13,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
-	"rcgrpo/engine/internal/disk"
+	"rcgrpo/engine/internal/alive"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/machine"
 	"rcgrpo/engine/proc"
@@ -29,8 +30,7 @@ import (
 var (
 	errStopped  = errors.New("a stop is requested")
 	errLimit    = errors.New("the time limit is close")
-	errReplaced = errors.New("there is a newer attempt, or the store cannot be reached")
-	errTimeout  = errors.New("timeout")
+	errReplaced = errors.New("the attempt has ended or there is a newer one, or the store cannot be reached")
 )
 
 // Main is the main function of a job. It executes the attempt whose record is at the path, writes the record of its
@@ -71,25 +71,17 @@ func superviseJob(ctx context.Context, path string) (exit, error) {
 	if err != nil {
 		return exit{}, err
 	}
-	if err := a.claim(); err != nil {
-		return exit{}, err
-	}
-	if os.Getenv("SLURM_RESTART_COUNT") != "" { // the same job again
-		e, ended := a.exit()
-		if !ended && a.beat() != "" { // it was killed, or still runs on a host that Slurm has lost
-			e, ended, err = a.awaitEnd(ctx)
-		}
-		if ended || err != nil {
-			return e, err
-		}
+	alive.SetTimes(a.Beat, a.Lost)
+	e, ended, err := a.claim(ctx)
+	if ended || err != nil {
+		return e, err
 	}
 	kill := make(chan struct{})
-	stop := a.startBeat(func() {
+	defer a.startBeat(sync.OnceFunc(func() {
 		cancel(errReplaced)
 		close(kill)
-	})
-	defer stop()
-	e := exit{Host: hostName()}
+	}))()
+	e.Host = hostName()
 	store, err := artifact.Open(a.Store)
 	if err == nil {
 		err = a.awaitOthers(ctx)
@@ -109,9 +101,9 @@ func superviseJob(ctx context.Context, path string) (exit, error) {
 	}
 	e.Cause, e.Failure = causeOf(context.Cause(ctx), err, failure)
 	if a.Requeue && e.Cause == causeStopped { // Slurm knows whether the job starts again
-		return e, os.Remove(a.file("beat"))
+		return e, os.Remove(a.file("alive"))
 	}
-	return e, a.writeExit(e)
+	return a.end(e)
 }
 
 // causeOf returns the cause of the end of a stage, from the request to stop it, its error and the failure that it has
@@ -129,7 +121,7 @@ func causeOf(stop, err error, reported *runs.Failure) (cause string, failure *ru
 		return causeStopped, nil
 	case lost:
 		return causeHost, &runs.Failure{Text: err.Error()}
-	case reported != nil:
+	case reported != nil && engine.CauseOf(err) != lang.CauseTimeout: // after which a stage reports the request to stop
 		return causeFailed, reported
 	}
 	return causeFailed, &runs.Failure{Text: err.Error(), Cause: engine.CauseOf(err)}
@@ -146,39 +138,40 @@ func hostName() string {
 	return proc.HostName()
 }
 
-// claim makes this job the only one of the attempt. Another one exists if Slurm accepted a submission whose answer was
-// lost. The job itself may start again.
-func (a *attempt) claim() error {
-	id := os.Getenv("SLURM_JOB_ID") + "\n"
-	temporary := a.file("job." + strings.TrimSpace(id))
-	if err := os.WriteFile(temporary, []byte(id), 0o600); err != nil {
-		return err
-	}
-	defer os.Remove(temporary)
-	err := disk.LinkOnce(temporary, a.file("job"))
-	if owner, readErr := os.ReadFile(a.file("job")); errors.Is(err, fs.ErrExist) && readErr == nil {
-		if string(owner) == id {
-			return nil
+// claim makes this job the only one of the attempt, or returns its end, which a job that starts late finds. Another job
+// exists if Slurm accepted a submission whose answer was lost. The job itself may start again.
+func (a *attempt) claim(ctx context.Context) (e exit, ended bool, err error) {
+	own := sign{Job: os.Getenv("SLURM_JOB_ID"), Host: hostName(), Since: time.Now().UTC()}
+	err = createJSON(a.file("alive"), own)
+	e, ended = a.exit()
+	owner := a.sign()
+	switch {
+	case ended:
+		err = nil
+	case !errors.Is(err, fs.ErrExist):
+	case owner.Job != own.Job:
+		err = fmt.Errorf("job %s executes this attempt", owner.Job)
+	default: // it was killed, or still runs on a host that Slurm has lost
+		if e, ended, err = a.awaitEnd(ctx); !ended && err == nil {
+			err = runs.WriteJSON(a.file("alive"), own)
 		}
-		return fmt.Errorf("job %s executes this attempt", strings.TrimSpace(string(owner)))
 	}
-	return err
+	if !ended && err == nil {
+		a.alive, err = os.OpenFile(a.file("alive"), os.O_RDWR, 0)
+	}
+	return e, ended, err
 }
 
-// startBeat writes a sign of life until the returned function is called. It calls replaced when there is a newer
-// attempt, or when no sign could be written for half of the time after which the attempt counts as lost.
+// startBeat touches the sign of life until stop is called. It calls replaced when there is a newer attempt, when
+// another process has ended this one, or when the sign could not be touched for half of the time after which the
+// attempt counts as lost.
 func (a *attempt) startBeat(replaced func()) (stop func()) {
-	count, written, ended := 0, time.Now(), false
+	touched := time.Now()
 	beat := func() {
-		if ended {
-			return
+		if alive.Touch(a.alive) == nil {
+			touched = time.Now()
 		}
-		text := fmt.Appendf(nil, "%d %s", count, hostName())
-		if disk.Overwrite(filepath.Dir(a.path), a.file("beat"), text) == nil {
-			written = time.Now()
-		}
-		count++
-		if ended = a.replaced() || time.Since(written) >= a.Lost/2; ended {
+		if a.replaced() || time.Since(touched) >= a.Lost/2 {
 			replaced()
 		}
 	}
@@ -191,10 +184,9 @@ func (a *attempt) startBeat(replaced func()) (stop func()) {
 func (a *attempt) awaitOthers(ctx context.Context) error {
 	for n := 1; n < a.n; n++ {
 		before := &attempt{path: filepath.Join(filepath.Dir(a.path), strconv.Itoa(n)), n: n}
-		before.Lost, before.Beat = a.Lost, a.Beat
 		_, ended, err := before.awaitEnd(ctx)
 		if !ended && err == nil {
-			err = before.writeExit(exit{Cause: causeHost})
+			_, err = before.end(exit{Cause: causeHost})
 		}
 		if err != nil {
 			return err
@@ -205,15 +197,11 @@ func (a *attempt) awaitOthers(ctx context.Context) error {
 
 // awaitEnd waits until the attempt has ended by its record, which it returns, or shows no sign of life.
 func (a *attempt) awaitEnd(ctx context.Context) (e exit, ended bool, err error) {
-	last, since := a.beat(), time.Now()
-	for e, ended = a.exit(); !ended && time.Since(since) < a.Lost; e, ended = a.exit() {
+	for e, ended = a.exit(); !ended && !alive.Silent(a.file("alive")); e, ended = a.exit() {
 		select {
-		case <-time.After(min(time.Second, a.Beat)):
+		case <-time.After(time.Second):
 		case <-ctx.Done():
 			return e, false, context.Cause(ctx)
-		}
-		if now := a.beat(); now != last {
-			last, since = now, time.Now()
 		}
 	}
 	return e, ended, nil
@@ -253,22 +241,22 @@ func (a *attempt) run(ctx context.Context, kill <-chan struct{}) error {
 	defer log.Close()
 	if a.Timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, a.Timeout, errTimeout)
+		ctx, cancel = context.WithTimeoutCause(ctx, a.Timeout, engine.TimeoutError(a.Timeout))
 		defer cancel()
 	}
 	end, err := a.process(ctx, kill, assignment, log)
 	switch {
 	case err != nil || end.Code == 0 && end.Signal == 0:
 		return err
-	case context.Cause(ctx) == errTimeout:
-		return engine.WithCause(lang.CauseTimeout, fmt.Errorf("ran longer than its timeout of %v", a.Timeout))
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
 	case end.Code == loaderCode:
 		return &hostError{fmt.Errorf("the dynamic loader cannot start %s: %s", filepath.Base(a.Binary), lastLine(log.Name()))}
 	}
 	return engine.ExitError(end, assignment.Kills)
 }
 
-// process runs the process of the stage on this host. The file N.holder replaces the lock of the key.
+// process runs the process of the stage on this host. The sign of life replaces the lock of the key.
 func (a *attempt) process(
 	ctx context.Context, kill <-chan struct{}, assignment runs.Assignment, log *os.File,
 ) (end proc.Exit, err error) {
@@ -281,22 +269,12 @@ func (a *attempt) process(
 	if err != nil {
 		return end, err
 	}
-	holder, err := os.OpenFile(a.file("holder"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return end, errors.Join(err, finish())
-	}
-	defer holder.Close()
 	p, err := proc.Start(proc.Command{Args: append([]string{a.Binary}, a.Args...), Env: work.Env(env), Dies: true,
-		Files: []*os.File{nil, out, out, holder}, Mark: engine.ScratchMark(filepath.Join(a.Store, "work", a.Key))})
+		Files: []*os.File{nil, out, out, a.alive}, Mark: engine.ScratchMark(filepath.Join(a.Store, "work", a.Key))})
 	if err != nil {
 		return end, errors.Join(&hostError{fmt.Errorf("start %s: %w", a.Binary, err)}, finish())
 	}
-	end, err = p.Wait(ctx, func(cause error) time.Duration {
-		if cause == errTimeout {
-			return 10 * time.Second
-		}
-		return stopWithin
-	}, kill)
+	end, err = p.Wait(ctx, engine.GracePeriod, kill)
 	return end, errors.Join(err, finish())
 }
 

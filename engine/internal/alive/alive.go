@@ -25,7 +25,8 @@ import (
 // beatEvery and lostAfter are the same on all hosts.
 var beatEvery, lostAfter = 15 * time.Second, 2 * time.Minute
 
-// SetTimes changes the times of files of other hosts, for tests. It returns the times before.
+// SetTimes changes the times of files of other hosts, for the jobs of a cluster and for tests. It returns the times
+// before.
 func SetTimes(beat, lost time.Duration) (oldBeat, oldLost time.Duration) {
 	oldBeat, oldLost = beatEvery, lostAfter
 	beatEvery, lostAfter = beat, lost
@@ -77,6 +78,16 @@ func Ended(f *os.File, id, boot string) bool {
 	return err == nil && silent(id, info.ModTime())
 }
 
+// Silent reports whether a file has not been touched for lostAfter, as far as this process has seen. One that is
+// missing is not touched.
+func Silent(path string) bool {
+	var changed time.Time
+	if info, err := os.Stat(path); err == nil {
+		changed = info.ModTime()
+	}
+	return silent(path, changed)
+}
+
 // sight is what this process has seen of a file.
 type sight struct {
 	changed time.Time // the file's time
@@ -115,11 +126,12 @@ func Recent(path string) bool {
 }
 
 // Beat touches a file until stop is called, which waits for it. An error shows in the end of the stage.
-func Beat(f *os.File) (stop func()) {
-	return proc.Every(beatEvery, func() {
-		now := unix.Timespec{Nsec: unix.UTIME_NOW} // of the file server
-		unix.UtimesNanoAt(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), []unix.Timespec{now, now}, 0)
-	})
+func Beat(f *os.File) (stop func()) { return proc.Every(beatEvery, func() { Touch(f) }) }
+
+// Touch is one beat.
+func Touch(f *os.File) error {
+	now := unix.Timespec{Nsec: unix.UTIME_NOW} // of the file server
+	return unix.UtimesNanoAt(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), []unix.Timespec{now, now}, 0)
 }
 
 // BeatText is Beat for sh, in the background until the shell's process group is killed, of the file of a descriptor.
