@@ -295,6 +295,9 @@ func TestServersNeitherHoldCallsNorFillTheLog(t *testing.T) {
 			io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
 			io.Copy(io.Discard, conn) // until the client hangs up
 		}, "another protocol"},
+		"long headers": {func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("X-Long", strings.Repeat("x", 2<<20))
+		}, "exceeded 1048576 bytes"},
 		"a long number": {func(w http.ResponseWriter, r *http.Request) {
 			fmt.Fprintf(w, `{"usage": {"prompt_tokens": %s}}`, strings.Repeat("9", 1<<20))
 		}, "cannot be read"},
