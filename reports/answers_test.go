@@ -140,14 +140,14 @@ func TestAnswersCountThePairsOfAClaim(t *testing.T) {
 	toward, away := decided(0, -1, -4, 2, lower), decided(0, 1, -2, 4, lower)
 	adjusted := decided(0, -2, -3, -1, lower)
 	for want, pairs := range map[string][]*Contrast{
-		"":                                        {clear},
-		"; clear in the other comparison":         {clear, clear},
-		"; clear in the 2 other comparisons":      {toward, clear, clear},
-		"; unclear in the other comparison":       {away, away},
-		"; not compared: the 2 other comparisons": {clear, nil, nil},
-		"; unclear in the 2 other comparisons":    {opposite, toward, away},
-		"; of the 3 other comparisons: clear in 1, clearly higher in 1, unclear in 1": {away, clear, opposite, toward},
-		"; unclear in the 2 other comparisons; 1 would be clear without the adjustment for several tests": {
+		"":                                      {clear},
+		"; as expected in the other comparison": {clear, clear},
+		"; as expected in the 2 other comparisons":                                              {toward, clear, clear},
+		"; not decided in the other comparison":                                                 {away, away},
+		"; not compared: the 2 other comparisons":                                               {clear, nil, nil},
+		"; not decided in the 2 other comparisons":                                              {opposite, toward, away},
+		"; of the 3 other comparisons: as expected in 1, clearly higher in 1, not decided in 1": {away, clear, opposite, toward},
+		"; not decided in the 2 other comparisons; 1 would be decided without the adjustment for several tests": {
 			toward, toward, adjusted},
 	} {
 		a := page.Answer{Effect: page.Effect{Outcome: "x", Expect: "lower"}, Pairs: len(pairs)}
@@ -176,18 +176,18 @@ func TestAnswersAreSentences(t *testing.T) {
 	other := of(page.Yes, "lower", -5, -9, -1, 0)
 	other.Subject = "reward conditioning"
 	for want, a := range map[string]page.Answer{
-		"Success: No. c does not raise success: 4.9 points lower than a (2.9\u00a0to\u00a06.9); unclear in the 2 other " +
+		"Success: No. c does not raise success: 4.9 points lower than a (2.9\u00a0to\u00a06.9); not decided in the 2 other " +
 			"comparisons. 3 seeds.": several,
-		"Success: No. c does not raise success: +0.5 points against a (−1.4\u00a0to\u00a0+2.4), which excludes an increase " +
-			"of 3 points. 3 seeds.": of(page.No, "higher", 0.5, -1.4, 2.4, 3),
+		"Success: No. c does not raise success: +0.5 points compared with a (−1.4\u00a0to\u00a0+2.4), which excludes an " +
+			"increase of 3 points or more. 3 seeds.": of(page.No, "higher", 0.5, -1.4, 2.4, 3),
 		"Success: Yes. Reward conditioning lowers success: c, 5.0 points lower than a (1.0\u00a0to\u00a09.0). " +
 			"3 seeds.": other,
 		"Success: The opposite. c lowers success: 5.0 points lower than a (1.0\u00a0to\u00a09.0). 3 seeds.": of(
 			page.TheOpposite, "higher", -5, -9, -1, 0),
-		"Success: Not decided. It is not decided whether c raises success: −1.3 points against a (−13.0\u00a0to\u00a0" +
+		"Success: Not decided. It is not decided whether c raises success: −1.3 points compared with a (−13.0\u00a0to\u00a0" +
 			"+10.5). 3 seeds.": of(page.NotDecided, "higher", -1.3, -13, 10.5, 3),
-		"Success: No difference. c does not change success: +0.1 points against a (−1.0\u00a0to\u00a0+1.2), which excludes " +
-			"a change of 2 points. 3 seeds.": of(page.NoDifference, "", 0.1, -1, 1.2, 2),
+		"Success: No difference. c does not change success: +0.1 points compared with a (−1.0\u00a0to\u00a0+1.2), which " +
+			"excludes a change of 2 points or more. 3 seeds.": of(page.NoDifference, "", 0.1, -1, 1.2, 2),
 	} {
 		if got := a.String(); got != want {
 			t.Errorf("got %q, want %q", got, want)

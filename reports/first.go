@@ -59,8 +59,8 @@ func forests(id string, effects []page.Effect) (parts []page.Part) {
 		f := &page.Figure{ID: id, Title: "Differences", X: "difference in " + cmp.Or(unit, "units of the metric"),
 			Note: "The interval contains the interval over seeds, which treats seeds as independent, and, for success, the " +
 				"one over task families, which treats families as independent. A filled dot is decided: the adjusted test is " +
-				"below 5 %, or the interval excludes every difference that matters. A difference is too small to detect here " +
-				"if a test at 5 % finds it with a power below 80 %, given the variance of these data."}
+				"below 5 %, or the interval excludes every difference that matters. A true difference in the grey band is " +
+				"likely missed: a test at 5 % finds it with a power below 80 %, given the variance of these data."}
 		if unit != page.PointsUnit {
 			f.ID, f.Title = id+"-"+page.Slug(unit), f.Title+", "+unit
 		}

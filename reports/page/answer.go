@@ -101,7 +101,7 @@ func (e *Effect) between() string {
 }
 
 // String returns the answer in sentences: "Success: No. B does not raise success: 4.9 points lower than A (2.9 to 6.9);
-// unclear in the 2 other comparisons. 3 seeds."
+// not decided in the 2 other comparisons. 3 seeds."
 func (a Answer) String() string {
 	return fmt.Sprintf("%s: %s. %s%s%s. %s.", a.Heading(), a.Verdict, a.Claims(), a.Difference(), a.Rest(),
 		capital(a.About))
@@ -153,14 +153,14 @@ func (a Answer) Claims() string {
 }
 
 // Difference is the weakest pair: "4.9 points lower than A (2.9 to 6.9)", or, if its interval contains 0, "+0.5 points
-// against A (−1.4 to +2.4)". It names both arms if B is not the subject.
+// compared with A (−1.4 to +2.4)". It names both arms if B is not the subject.
 func (a Answer) Difference() string {
 	of := ""
 	if a.Subject != a.B {
 		of = a.B + ", "
 	}
 	if a.Low == nil || a.High == nil || *a.Low < 0 && *a.High > 0 || a.Effect.Effect == 0 {
-		return of + a.Amount(a.Effect.Effect) + a.in() + " against " + a.A + a.between()
+		return of + a.Amount(a.Effect.Effect) + a.in() + " compared with " + a.A + a.between()
 	}
 	low, high, than := *a.Low, *a.High, " higher than "
 	if a.Effect.Effect < 0 {
@@ -170,12 +170,12 @@ func (a Answer) Difference() string {
 }
 
 // Rest names the excluded difference of a verdict by the margin that matters, and counts the other pairs: ", which
-// excludes an increase of 3 points; unclear in the 2 other comparisons".
+// excludes an increase of 3 points or more; not decided in the 2 other comparisons".
 func (a Answer) Rest() string {
 	text := ""
 	if (a.Verdict == No || a.Verdict == NoDifference) && a.Low != nil && *a.Low <= 0 && *a.High >= 0 {
 		change := map[string]string{"higher": "an increase of ", "lower": "a decrease of ", "": "a change of "}[a.Expect]
-		text = ", which excludes " + change + strings.TrimSuffix(a.size(a.Matters), ".0") + a.in()
+		text = ", which excludes " + change + strings.TrimSuffix(a.size(a.Matters), ".0") + a.in() + " or more"
 	}
 	var parts []string
 	add := func(format string, n int) {
@@ -183,9 +183,9 @@ func (a Answer) Rest() string {
 			parts = append(parts, fmt.Sprintf(format, n))
 		}
 	}
-	add("clear in %d", a.Clear)
+	add("as expected in %d", a.Clear)
 	add("clearly "+map[string]string{"higher": "lower", "lower": "higher"}[a.Expect]+" in %d", a.Opposite)
-	add("unclear in %d", a.Unclear)
+	add("not decided in %d", a.Unclear)
 	others := a.Pairs - 1
 	add("not compared: %d", others-a.Clear-a.Opposite-a.Unclear)
 	switch {
@@ -197,7 +197,7 @@ func (a Answer) Rest() string {
 		text += "; " + strings.Replace(parts[0], fmt.Sprint(others), fmt.Sprintf("the %d other comparisons", others), 1)
 	}
 	if a.Unadjusted > 0 {
-		text += fmt.Sprintf("; %d would be clear without the adjustment for several tests", a.Unadjusted)
+		text += fmt.Sprintf("; %d would be decided without the adjustment for several tests", a.Unadjusted)
 	}
 	return text
 }

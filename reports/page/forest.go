@@ -1,6 +1,9 @@
 package page
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // Second returns the arm from which all effects of a forest plot subtract another; "" if there are several.
 func (f *Figure) Second() string {
@@ -26,8 +29,11 @@ func (f *Figure) Key() []key {
 	has(func(e Effect) bool { return e.Verdict == NotDecided }, key{"dot open", "not decided"})
 	all = append(all, key{"line", "95 % interval"})
 	has(func(e Effect) bool { return len(e.PerSeed) > 0 }, key{"seed", "each seed"})
-	has(func(e Effect) bool { return e.Matters > 0 }, key{"margin", "smallest that matters"})
-	has(func(e Effect) bool { return e.Detectable != nil }, key{"band", "too small to detect here"})
+	if i := slices.IndexFunc(f.Effects, func(e Effect) bool { return e.Matters > 0 }); i >= 0 {
+		e := f.Effects[i]
+		all = append(all, key{"margin", "smallest that matters, ±" + strings.TrimSuffix(e.size(e.Matters), ".0")})
+	}
+	has(func(e Effect) bool { return e.Detectable != nil }, key{"band", "differences likely missed"})
 	has(func(e Effect) bool { return e.Expect != "" }, key{"way", "expected side of 0"})
 	return all
 }
