@@ -320,11 +320,24 @@ type Artifact struct {
 	budget   *Budget
 }
 
-// Open opens one port of a result.
+// mostAdded is the number of bytes that an edited file may have more than the recorded one. `verify` reports what
+// differs.
+const mostAdded = 1 << 20
+
+// Open opens one port of a result. Another file in the place of one of its files, such as a pipe or an endless one, is
+// a Problem. A missing file is an error of its reader.
 func (s *Store) Open(m *Manifest, port string) (*Artifact, error) {
 	o, err := m.output(port)
 	if err != nil {
 		return nil, err
+	}
+	for _, o := range o.Objects() {
+		for _, f := range o.Files {
+			path := s.ObjectPath(o, f)
+			if info, err := os.Lstat(path); err == nil && (info.Size()-f.Bytes > mostAdded || !info.Mode().IsRegular()) {
+				return nil, Problem{Address: m.Address, Path: path, What: "edited"}
+			}
+		}
 	}
 	a := &Artifact{Dir: s.objectDir(o.Digest), Type: o.Type, Digest: o.Digest, Manifest: m, files: o.Files,
 		budget: s.budget}

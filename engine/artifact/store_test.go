@@ -136,6 +136,9 @@ func TestRecordsThatAreNoPlainFilesAreErrors(t *testing.T) {
 		"a pipe":   func(path string) error { return syscall.Mkfifo(path, 0o600) },
 		"a device": func(path string) error { return os.Symlink("/dev/zero", path) },
 		"a folder": func(path string) error { return os.Mkdir(path, 0o700) },
+		"a large file": func(path string) error {
+			return errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, 1<<33))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := must.Get(Open(filepath.Join(t.TempDir(), "store")))(t)
@@ -149,6 +152,11 @@ func TestRecordsThatAreNoPlainFilesAreErrors(t *testing.T) {
 			}
 			_, err := s.Last("x", "stage.toy.a")
 			wantError(t, "the last result", err, ErrNotFound)
+			path := s.ObjectPath(m.Outputs["out"], m.Outputs["out"].Files[0])
+			must.OK(t, os.Remove(path))
+			must.OK(t, put(path))
+			_, err = s.Open(m, "out")
+			must.Match(t, err, "x.txt: edited")
 		})
 	}
 }

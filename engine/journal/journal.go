@@ -12,10 +12,8 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
-	"math"
 	"os"
 	"strconv"
-	"syscall"
 
 	"rcgrpo/engine/internal/disk"
 )
@@ -44,9 +42,10 @@ func (j *Journal) Append(record any) error {
 func (j *Journal) Close() error { return j.file.Close() }
 
 // Read calls each with every whole record of a journal behind an offset, and returns the offset for the next call. It
-// skips damaged lines. A missing file has no records. An error of each ends it.
+// skips damaged lines. A missing file has no records. An error of each ends it, and so does a line of disk.MaxRecord
+// bytes or a file that is no plain one: the journal may be of a copied run folder.
 func Read(path string, from int64, each func(record []byte) error) (end int64, err error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe in its place has no writer
+	f, err := disk.OpenPlain(path, disk.MaxPlain)
 	if errors.Is(err, fs.ErrNotExist) {
 		return from, nil
 	}
@@ -54,8 +53,10 @@ func Read(path string, from int64, each func(record []byte) error) (end int64, e
 		return from, err
 	}
 	defer f.Close()
-	lines := bufio.NewReaderSize(io.NewSectionReader(f, from, math.MaxInt64-from), 1<<16)
+	in := &io.LimitedReader{R: io.NewSectionReader(f, from, f.Info.Size()-from)}
+	lines := bufio.NewReaderSize(in, 1<<16)
 	for end, err = from, nil; err == nil; {
+		in.N = disk.MaxRecord
 		var line []byte
 		line, err = lines.ReadBytes('\n')
 		record, whole := parse(bytes.TrimSuffix(line, []byte("\n")))
@@ -68,7 +69,9 @@ func Read(path string, from int64, each func(record []byte) error) (end int64, e
 			end += int64(len(line))
 		}
 	}
-	if err == io.EOF {
+	if in.N == 0 {
+		err = fmt.Errorf("%s: a line has more than %d bytes", path, disk.MaxRecord)
+	} else if err == io.EOF {
 		err = nil
 	}
 	return end, err

@@ -37,12 +37,19 @@ func read(t *testing.T, path string, from int64) (numbers []int, end int64) {
 	return numbers, end
 }
 
-// A copied run folder may have a pipe in the place of a journal, which no program writes.
-func TestAPipeIsAnError(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "pipe")
-	must.OK(t, syscall.Mkfifo(path, 0o600))
-	if _, err := journal.Read(path, 0, func([]byte) error { return nil }); err == nil {
-		t.Error("a pipe is a journal")
+// A copied run folder may have a pipe or an endless file in the place of a journal, or a file of terabytes that takes
+// no room on the disk.
+func TestFilesThatAreNoJournalAreErrors(t *testing.T) {
+	dir := t.TempDir()
+	pipe, endless, sparse := filepath.Join(dir, "pipe"), filepath.Join(dir, "endless"), filepath.Join(dir, "sparse")
+	must.OK(t, syscall.Mkfifo(pipe, 0o600))
+	must.OK(t, os.Symlink("/dev/zero", endless))
+	write(t, sparse, 1)
+	must.OK(t, os.Truncate(sparse, 1<<40))
+	for path, want := range map[string]string{pipe: "is no plain file", endless: "is no plain file",
+		sparse: "a line has more"} {
+		_, err := journal.Read(path, 0, func([]byte) error { return nil })
+		must.Match(t, err, want)
 	}
 }
 

@@ -25,8 +25,8 @@ type Rollout struct {
 // Rollouts returns a number of rollouts of each task, in the order of the tasks. More than blocks.MostCount together
 // are an error.
 func Rollouts(tasks []*bfcl.Task, samples int, token string) ([]Rollout, error) {
-	if samples > blocks.MostCount/max(1, len(tasks)) {
-		return nil, fmt.Errorf("%d samples of each of %d tasks are more than %d episodes: lower samples", samples, len(tasks),
+	if samples < 0 || samples > blocks.MostCount/max(1, len(tasks)) {
+		return nil, fmt.Errorf("%d samples of each of %d tasks are not 0 to %d episodes: change samples", samples, len(tasks),
 			blocks.MostCount)
 	}
 	all := make([]Rollout, 0, len(tasks)*samples)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -462,5 +463,14 @@ func TestErrorsOfThePolicyAndCancellationStopACollection(t *testing.T) {
 	}
 	if _, _, err := collector(newScript(0, obedient)).Collect(t.Context(), asks("a"), nil); err == nil {
 		t.Error("a policy without slots was accepted")
+	}
+}
+
+// The count may be of a foreign record, and must neither overflow nor be negative.
+func TestRolloutsAreLimited(t *testing.T) {
+	for _, samples := range []int{-1, blocks.MostCount, 1 << 62, math.MaxInt} {
+		if all, err := Rollouts(make([]*bfcl.Task, 4), samples, ""); err == nil {
+			t.Errorf("%d samples of 4 tasks: got %d rollouts", samples, len(all))
+		}
 	}
 }

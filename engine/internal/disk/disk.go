@@ -299,5 +299,8 @@ func (p *Plain) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// ReadAt is io.ReaderAt, also behind the size that the file had.
+func (p *Plain) ReadAt(b []byte, at int64) (int, error) { return p.file.ReadAt(b, at) }
+
 // Close is io.Closer.
 func (p *Plain) Close() error { return p.file.Close() }

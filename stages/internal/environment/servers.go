@@ -127,13 +127,12 @@ func (s *Servers) connect(ctx context.Context, task string) (*session, error) {
 	}
 	limited, cancel := context.WithTimeout(ctx, s.described.Start)
 	defer cancel()
-	stop := context.AfterFunc(limited, o.cancel) // Connect waits for answers too
+	defer context.AfterFunc(limited, o.cancel)() // Connect writes, and waits for its answers, without a limit
 	client := mcp.NewClient(&mcp.Implementation{Name: "rcgrpo", Version: "1"}, nil)
 	o.ClientSession, err = client.Connect(limited, transport, &mcp.ClientSessionOptions{ProtocolVersion: sessionVersion})
 	if err == nil {
 		err = o.readTools(limited)
 	}
-	stop()
 	if err != nil {
 		err = o.fault(ctx, "initialize", task, err, s.described.Start)
 	} else if s.described.Server.Tools != nil {
@@ -325,7 +324,8 @@ func (o *session) fault(ctx context.Context, method, task string, err error, lim
 		return ctx.Err()
 	}
 	text := fmt.Sprintf("%.1000s", err.Error()) // the server may have written most of it
-	if errors.Is(err, context.DeadlineExceeded) {
+	// A write to the process ends with the second error.
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
 		text = fmt.Sprintf("no answer to %s within %v", method, limit)
 	} else if o.process != nil {
 		select {
@@ -485,6 +485,7 @@ func (e *sessionEpisode) call(ctx context.Context, c call) (text string, failed 
 	limit := e.described.Step
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	defer context.AfterFunc(limited, e.session.cancel)() // the SDK writes a request without a limit
 	e.session.left.Store(maxUnasked)
 	result, err := e.session.CallTool(limited, &mcp.CallToolParams{Name: e.session.names[c.Name], Arguments: c.Arguments})
 	if refused, ok := errors.AsType[*jsonrpc.Error](err); ok && limited.Err() == nil && !errors.Is(err, undelivered) {

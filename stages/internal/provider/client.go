@@ -53,6 +53,7 @@ func newClient(s *Settings, l *Calls, p Price, rate *Rate, path string, logf fun
 }
 
 const (
+	maxRequest  = 32 << 20 // bytes of a body; no model has such a context
 	maxResponse = 8 << 20  // bytes of a body, after its decompression
 	maxRejected = 64 << 10 // bytes of a body without a reply that the record keeps
 )

@@ -295,6 +295,9 @@ func TestServersNeitherHoldCallsNorFillTheLog(t *testing.T) {
 			io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
 			io.Copy(io.Discard, conn) // until the client hangs up
 		}, "another protocol"},
+		"long headers": {func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("X-Long", strings.Repeat("x", 2<<20))
+		}, "exceeded 1048576 bytes"},
 		"a long number": {func(w http.ResponseWriter, r *http.Request) {
 			fmt.Fprintf(w, `{"usage": {"prompt_tokens": %s}}`, strings.Repeat("9", 1<<20))
 		}, "cannot be read"},
@@ -321,6 +324,17 @@ func TestRepliesThatAreNoUTF8AreThoseOfTheirRecord(t *testing.T) {
 	must.OK(t, json.Unmarshal(must.Get(json.Marshal(row))(t), &recorded))
 	if recorded.Response != row.Response || !strings.Contains(row.Response, "a\ufffdb") {
 		t.Errorf("the reply is %q, its record %q", row.Response, recorded.Response)
+	}
+}
+
+func TestALongConversationEndsItsEpisode(t *testing.T) {
+	s := serveReplies(t)
+	m := s.open(t, Settings{API: "glm", Model: "m", Mode: ModeFC}, inventedTools{})
+	d := must.Get(m.Open(t.Context(), rl.Rollout{Task: &bfcl.Task{Turns: []bfcl.Turn{{User: "Go on."}}}}))(t)
+	long := []rl.Message{{Role: rl.RoleUser, Text: strings.Repeat("x", maxRequest)}}
+	reply, err := d.Reply(t.Context(), long, nil)
+	if err != nil || reply.Stop != rl.StopLength || len(s.bodies) > 0 {
+		t.Errorf("%d requests were sent, and the episode ended with %q: %v", len(s.bodies), reply.Stop, err)
 	}
 }
 

@@ -90,6 +90,9 @@ func (d *dialogue) Reply(ctx context.Context, news []rl.Message, tools []rl.Tool
 	if err != nil {
 		return rl.Reply{}, err
 	}
+	if len(body) > maxRequest {
+		return rl.Reply{Stop: rl.StopLength}, nil
+	}
 	row, err := d.client.send(ctx, d.at, body)
 	switch {
 	case errors.Is(err, errExhausted):

@@ -100,6 +100,7 @@ func TestNoClientHoldsAConnection(t *testing.T) {
 		"\r\nContent-Type: application/json\r\nContent-Length: 100\r\n"
 	for name, tc := range map[string]struct{ text, want string }{
 		"half a header":                    {"GET /health HTTP/1.1\r\nHo", ""},
+		"a long header":                    {get + "X: " + strings.Repeat("x", 100<<10) + "\r\n\r\n", "431 Request Header"},
 		"a body that never comes":          {get + "Content-Length: 1\r\n\r\n", "200 OK"},
 		"a body without a key":             {post + "\r\n{", "401 Unauthorized"},
 		"a body with a key":                {post + key + "\r\n{", "408 Request Timeout"},

@@ -47,11 +47,6 @@ func Break(fault string) bool {
 		for range 1024 {
 			write(strings.Repeat(line, 1<<20/len(line)))
 		}
-	case "deaf": // it reads nothing more, and its questions have more answers than a pipe holds
-		for i := range 4000 {
-			write(fmt.Sprintf(`{"jsonrpc": "2.0", "id": %d, "method": "ping"}`+"\n", i))
-		}
-		time.Sleep(time.Hour)
 	case "fork": // it ends, and leaves a child in a session of its own that holds its output open
 		child := exec.Command("/bin/sh", "-c", `echo $$ >>"$0"; exec sleep 600`, filepath.Join(os.Getenv(Marks), "children"))
 		child.Stdout, child.Stderr = os.Stdout, os.Stderr
@@ -102,6 +97,12 @@ func Answer(fault string, id int64, result any) {
 			os.Stderr.WriteString(strings.Repeat("y", 1<<20) + "\n")
 		}
 		write(right)
+	case "deaf": // it answers, and reads nothing more; its questions have more answers than a pipe holds
+		for i := range 4000 {
+			write(fmt.Sprintf(`{"jsonrpc": "2.0", "id": %d, "method": "ping"}`+"\n", i))
+		}
+		write(right)
+		time.Sleep(time.Hour)
 	default:
 		if !Break(fault) {
 			panic(fault)
