@@ -174,7 +174,7 @@ func (l *loader) readLong() {
 	}
 	l.data.long = make(map[string]py.Value, d.Len())
 	for k, v := range d.All() {
-		constant := decodeState(v)
+		constant := decodeValue(v)
 		py.Freeze(constant)
 		l.data.long[py.Str(k)] = constant
 	}
@@ -288,8 +288,8 @@ func (d *Data) toolOrder(t *Task) []string {
 	return names
 }
 
-// printed returns the documents of the tools as a Python list, or "" if they are unknown.
-func (d *Data) printed(t *Task, tools []string) string {
+// printedDocs returns the documents of a task's tools as Python prints a list of them, or "" if they are unknown.
+func (d *Data) printedDocs(t *Task, tools []string) string {
 	if d == nil {
 		return ""
 	}
