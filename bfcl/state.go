@@ -106,7 +106,7 @@ func (e *valueEncoder) value(v py.Value) py.Value {
 		return e.within(v, func() py.Value {
 			return py.NewDict("$dir", e.value(v.Name), "contents", e.value(v.Contents))
 		})
-	case py.Named:
+	case py.Object:
 		return py.NewDict("$repr", py.Repr(v), "$type", v.PyType())
 	}
 	return v
