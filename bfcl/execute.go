@@ -228,7 +228,7 @@ func (in *instances) evaluate(call string) (py.Value, error) {
 		}
 		return ""
 	})
-	if name := refused(text); name != "" {
+	if name := bannedName(text); name != "" {
 		return nil, py.Raise("Exception", "Function call %s is not allowed.", name)
 	}
 	e, err := py.Parse(text)
