@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// sinceUnicode15 contains the printable runes of Go's Unicode tables that Unicode 14 lacks, which Python
-// 3.11 has.
+// sinceUnicode15 contains the printable runes of Go's Unicode tables that Unicode 14, the version of
+// Python 3.11, lacks.
 var sinceUnicode15 = &unicode.RangeTable{
 	R16: []unicode.Range16{{0x0cf3, 0x0cf3, 1}, {0x0ece, 0x0ece, 1}},
 	R32: []unicode.Range32{
