@@ -2,7 +2,7 @@ package bfcl
 
 import "testing"
 
-// BenchmarkReplayAndCheck plays the ground truth of every task as policy and as reference, with all official checks and
+// BenchmarkReplayAndCheck plays the ground truth of every task as policy and as truth, with all official checks and
 // the paper's reward, on one goroutine. Reading the data is excluded, as in the script of the official Python code that
 // bench/bfcl.sh compares.
 func BenchmarkReplayAndCheck(b *testing.B) {

@@ -33,7 +33,7 @@ type unset struct{}
 
 // bind returns the arguments in the order of the signature, with the defaults filled in. Errors are
 // Python's TypeErrors, checked in Python's order: unknown and repeated keywords, too many positional
-// arguments, missing arguments.
+// arguments, missing arguments. Python also binds self, which is not in Params.
 func bind(t tool, args []py.Value, keywords []py.Argument) ([]py.Value, error) {
 	params := t.method.Params
 	bound := make([]py.Value, len(params))
@@ -52,7 +52,7 @@ func bind(t tool, args []py.Value, keywords []py.Argument) ([]py.Value, error) {
 		bound[at] = k.Value
 	}
 	if len(args) > len(params) {
-		return nil, tooMany(t, len(args))
+		return nil, tooManyArguments(t, len(args))
 	}
 	missing := 0
 	for i := range params {
@@ -72,8 +72,8 @@ func bind(t tool, args []py.Value, keywords []py.Argument) ([]py.Value, error) {
 
 func (t tool) signature() string { return t.class.Name + "." + t.method.Name + "()" }
 
-// tooMany counts self, as Python does.
-func tooMany(t tool, given int) error {
+// tooManyArguments returns the TypeError for given positional arguments. Its numbers include self, as in Python.
+func tooManyArguments(t tool, given int) error {
 	required := 1
 	for _, p := range t.method.Params {
 		if p.Required {
@@ -92,6 +92,7 @@ func tooMany(t tool, given int) error {
 		plural, given+1)
 }
 
+// missingArguments returns the TypeError for the n parameters of bound that are unset.
 func missingArguments(t tool, bound []py.Value, n int) error {
 	names := make([]string, 0, n)
 	for i, p := range t.method.Params {

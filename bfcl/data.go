@@ -24,8 +24,8 @@ import (
 // Version is the release of the official package that this package reproduces.
 const Version = "2026.3.23"
 
-// dataDigest is the SHA-256 of the official files of Version, in the order in which LoadData reads
-// them.
+// dataDigest is the SHA-256 of the concatenated SHA-256 digests of the official files of Version, in the order in
+// which LoadData reads them.
 const dataDigest = "f5a66194af07cca4970da9c6c7da2bd0c3668270cf463ef98bd97825be372ee5"
 
 // Data is the official benchmark: its tasks, the documentation of its tools and the texts of the
@@ -33,11 +33,11 @@ const dataDigest = "f5a66194af07cca4970da9c6c7da2bd0c3668270cf463ef98bd97825be37
 type Data struct {
 	tasks  []*Task
 	byID   map[string]*Task
-	docs   map[string][]ToolDoc // class -> documents, in official order
-	long   map[string]py.Value
-	digest string
+	docs   map[string][]ToolDoc // name of a class -> documents of its tools, in official order
+	long   map[string]py.Value  // constants of long_context.json by name
+	digest string               // as dataDigest, in hexadecimal
 
-	worlds     sync.Map // *Task -> *world
+	worlds     sync.Map // cache, *Task -> *world
 	worldCount atomic.Int64
 }
 
@@ -100,9 +100,9 @@ func (f Faults) Error() string {
 }
 
 // LoadData reads the official files from a folder: BFCL_v4_multi_turn_<category>.json, the answers
-// of the same names in possible_answer, multi_turn_func_doc and long_context.json. It skips damaged
-// records and reports them in an error of type Faults; the data returned with it contains all other
-// records.
+// of the same names in possible_answer, multi_turn_func_doc and long_context.json. It skips
+// damaged lines and reports them in an error of type Faults; the data returned with it contains all
+// other tasks.
 func LoadData(dir string) (*Data, error) {
 	if _, err := os.Stat(dir); err != nil {
 		return nil, fmt.Errorf("load the benchmark data: %w; `make build` unpacks it into .deps/bfcl", err)
@@ -114,7 +114,7 @@ func LoadData(dir string) (*Data, error) {
 		l.readCategory(category)
 	}
 	l.checkDocumented()
-	digest := sha256.Sum256(l.sum)
+	digest := sha256.Sum256(l.sums)
 	l.data.digest = hex.EncodeToString(digest[:])
 	assignFamilies(l.data.tasks)
 	if len(l.faults) > 0 {
@@ -128,15 +128,17 @@ type loader struct {
 	dir    string
 	data   *Data
 	faults Faults
-	sum    []byte // digests of the files read so far
+	sums   []byte // SHA-256 digests of the files read so far
 
 	undocumented []*api.Class // classes without a document file
 }
 
+// fault records a fault. The arguments are the fields of Fault, except that file is relative to dir.
 func (l *loader) fault(file string, line int, field, format string, args ...any) {
 	l.faults = append(l.faults, Fault{filepath.Join(l.dir, file), line, field, fmt.Sprintf(format, args...)})
 }
 
+// read returns the content of a file. It records a fault and returns false if it cannot.
 func (l *loader) read(file string) ([]byte, bool) {
 	raw, err := os.ReadFile(filepath.Join(l.dir, file))
 	if err != nil {
@@ -144,7 +146,7 @@ func (l *loader) read(file string) ([]byte, bool) {
 		return nil, false
 	}
 	digest := sha256.Sum256(raw)
-	l.sum = append(l.sum, digest[:]...)
+	l.sums = append(l.sums, digest[:]...)
 	return raw, true
 }
 
@@ -174,7 +176,7 @@ func (l *loader) readLong() {
 	}
 	l.data.long = make(map[string]py.Value, d.Len())
 	for k, v := range d.All() {
-		constant := decodeState(v)
+		constant := decodeValue(v)
 		py.Freeze(constant)
 		l.data.long[py.Str(k)] = constant
 	}
@@ -201,7 +203,8 @@ func docFile(c *api.Class) string { return "multi_turn_func_doc/" + c.DocFile + 
 // checkDocumented reports classes that the tasks use and no file documents.
 func (l *loader) checkDocumented() {
 	for _, class := range l.undocumented {
-		if slices.ContainsFunc(l.data.tasks, func(t *Task) bool { return slices.Contains(t.Classes, class.Name) }) {
+		uses := func(t *Task) bool { return slices.Contains(t.Classes, class.Name) }
+		if slices.ContainsFunc(l.data.tasks, uses) {
 			l.fault(docFile(class), 0, "", "file not found; it documents the functions of class %s", class.Name)
 		}
 	}
@@ -250,7 +253,8 @@ func (l *loader) readDocs() {
 // maxWorlds limits the number of cached initial states.
 const maxWorlds = 4096
 
-// world returns the loaded initial state of a task. It caches the state for later episodes.
+// world returns the loaded initial state of a task, and caches it for later episodes until today changes. A nil d has
+// no long-context constants and no cache.
 func (d *Data) world(t *Task, today time.Time) (*world, error) {
 	if d == nil {
 		return newWorld(t, nil, today)
@@ -273,13 +277,14 @@ func (d *Data) toolOrder(t *Task) []string {
 	var names []string
 	for _, name := range t.Classes {
 		class, ok := api.Lookup(name)
-		switch {
-		case !ok:
-		case d != nil && len(d.docs[name]) > 0:
+		if !ok {
+			continue
+		}
+		if d != nil && len(d.docs[name]) > 0 {
 			for _, doc := range d.docs[name] {
 				names = append(names, doc.Name)
 			}
-		default:
+		} else {
 			for _, m := range class.Methods {
 				names = append(names, m.Name)
 			}
@@ -288,8 +293,8 @@ func (d *Data) toolOrder(t *Task) []string {
 	return names
 }
 
-// printed returns the documents of the tools as a Python list, or "" if they are unknown.
-func (d *Data) printed(t *Task, tools []string) string {
+// printedDocs returns the documents of a task's tools as Python prints a list of them, or "" if they are unknown.
+func (d *Data) printedDocs(t *Task, tools []string) string {
 	if d == nil {
 		return ""
 	}
@@ -314,6 +319,7 @@ func (d *Data) printed(t *Task, tools []string) string {
 	return "[" + strings.Join(texts, ", ") + "]"
 }
 
+// readCategory reads the questions and answers of a category and joins them to tasks.
 func (l *loader) readCategory(category string) {
 	name := "BFCL_v4_multi_turn_" + category + ".json"
 	questions, ok := l.read(name)
@@ -325,9 +331,9 @@ func (l *loader) readCategory(category string) {
 	if answers == nil {
 		return
 	}
-	seen := map[string]int{}
+	seen := map[string]int{} // id of a question -> its line
 	lines(questions, func(line int, text []byte) {
-		q, ok := entry{l, name, line}.readQuestion(text, category)
+		q, ok := place{l, name, line}.readQuestion(text, category)
 		if q.id == "" {
 			return
 		}
@@ -358,79 +364,82 @@ func (l *loader) readCategory(category string) {
 	})
 }
 
+// question is one line of a file of questions.
 type question struct {
-	entry
+	place
 	id       string
-	turns    []string
+	turns    []string // user messages; "" for a turn without one
 	config   json.RawMessage
 	classes  []string
-	revealed map[int][]string
+	revealed map[int][]string // index of a turn -> tools that it reveals
 }
 
+// answer is one line of a file of answers.
 type answer struct {
-	entry
-	turns [][]string
+	place
+	turns [][]string // ground-truth calls of each turn
 }
 
-// entry is one line of a file, at which its faults are reported.
-type entry struct {
+// place is one line of a file. The functions below read the line, and report its faults there.
+type place struct {
 	loader *loader
 	file   string
 	line   int
 }
 
-func (e entry) fault(field, format string, args ...any) {
-	e.loader.fault(e.file, e.line, field, format, args...)
+func (p place) fault(field, format string, args ...any) {
+	p.loader.fault(p.file, p.line, field, format, args...)
 }
 
 // fields reads one line as a JSON object and reports errors.
-func (e entry) fields(text []byte) (*py.Dict, map[string]json.RawMessage, bool) {
+func (p place) fields(text []byte) (*py.Dict, map[string]json.RawMessage, bool) {
 	v, err := py.FromJSON(text)
 	if err != nil {
-		e.fault("", "the line is not JSON: %v", err)
+		p.fault("", "the line is not JSON: %v", err)
 		return nil, nil, false
 	}
 	d, ok := v.(*py.Dict)
 	if !ok {
-		e.fault("", "got %s, want an object", py.TypeName(v))
+		p.fault("", "got %s, want an object", py.TypeName(v))
 		return nil, nil, false
 	}
 	var raw map[string]json.RawMessage
 	if err := json.Unmarshal(text, &raw); err != nil {
-		e.fault("", "the line is not JSON: %v", err)
+		p.fault("", "the line is not JSON: %v", err)
 		return nil, nil, false
 	}
 	return d, raw, true
 }
 
 // field returns a field of type T; it reports a missing field or another type.
-func field[T any](e entry, d *py.Dict, name, want string) (T, bool) {
+func field[T any](p place, d *py.Dict, name, want string) (T, bool) {
 	v, ok := d.Get(name)
 	if !ok {
-		e.fault(name, "missing, want %s", want)
+		p.fault(name, "missing, want %s", want)
 		var none T
 		return none, false
 	}
-	return typed[T](e, v, name, want)
+	return typed[T](p, v, name, want)
 }
 
-func typed[T any](e entry, v py.Value, name, want string) (T, bool) {
+// typed returns v as type T; it reports another type.
+func typed[T any](p place, v py.Value, name, want string) (T, bool) {
 	t, ok := v.(T)
 	if !ok {
-		e.fault(name, "got %s, want %s", py.TypeName(v), want)
+		p.fault(name, "got %s, want %s", py.TypeName(v), want)
 	}
 	return t, ok
 }
 
 // texts reads a list of strings.
-func texts(e entry, v py.Value, name string) ([]string, bool) {
-	list, ok := typed[*py.List](e, v, name, "a list of strings")
+func texts(p place, v py.Value, name string) ([]string, bool) {
+	list, ok := typed[*py.List](p, v, name, "a list of strings")
 	if !ok {
 		return nil, false
 	}
 	out := make([]string, 0, len(list.Items))
 	for i, item := range list.Items {
-		s, isText := typed[string](e, item, fmt.Sprintf("%s[%d]", name, i), "a string")
+		s, isText := typed[string](p, item, fmt.Sprintf("%s[%d]", name, i), "a string")
 		ok = ok && isText
 		out = append(out, s)
 	}
@@ -438,102 +447,111 @@ func texts(e entry, v py.Value, name string) ([]string, bool) {
 }
 
 // readQuestion reads and checks one question. It sets the id even if it returns false.
-func (e entry) readQuestion(text []byte, category string) (q question, ok bool) {
-	q.entry = e
-	before := len(e.loader.faults)
-	d, raw, ok := e.fields(text)
+func (p place) readQuestion(text []byte, category string) (q question, ok bool) {
+	q.place = p
+	before := len(p.loader.faults)
+	d, raw, ok := p.fields(text)
 	if !ok {
 		return q, false
 	}
-	id, ok := field[string](e, d, "id", "a string")
+	id, ok := field[string](p, d, "id", "a string")
 	if !ok {
 		return q, false
 	}
-	if prefix := "multi_turn_" + category + "_"; !strings.HasPrefix(id, prefix) || !isNumber(id[len(prefix):]) {
-		e.fault("id", "%q is not an id of this file, want %s and a number", id, prefix)
+	prefix := officialPrefix + category + "_"
+	if number, ok := strings.CutPrefix(id, prefix); !ok || !isTaskNumber(number) {
+		p.fault("id", "%q is not an id of this file, want %s and a number", id, prefix)
 		return q, false
 	}
 	q.id = id
-	e.readTurns(d, &q)
+	p.readTurns(d, &q)
 	if list, ok := d.Get("involved_classes"); !ok {
-		e.fault("involved_classes", "missing, want a list of class names")
-	} else if q.classes, ok = texts(e, list, "involved_classes"); ok {
-		e.checkClasses(q.classes)
+		p.fault("involved_classes", "missing, want a list of class names")
+	} else if q.classes, ok = texts(p, list, "involved_classes"); ok {
+		p.checkClasses(q.classes)
 	}
-	if config, ok := field[*py.Dict](e, d, "initial_config", "an object of class names"); ok {
+	if config, ok := field[*py.Dict](p, d, "initial_config", "an object of class names"); ok {
 		q.config = raw["initial_config"]
 		for k, v := range config.All() {
-			typed[*py.Dict](e, v, "initial_config."+py.Str(k), "an object")
+			typed[*py.Dict](p, v, "initial_config."+py.Str(k), "an object")
 			if _, known := api.Lookup(py.Str(k)); !known {
-				e.fault("initial_config."+py.Str(k), "unknown class")
+				p.fault("initial_config."+py.Str(k), "unknown class")
 			}
 		}
 	}
-	e.readMissed(d, &q)
-	return q, len(e.loader.faults) == before
+	p.readMissed(d, &q)
+	return q, len(p.loader.faults) == before
 }
 
-func isNumber(s string) bool {
+// isTaskNumber reports whether s is a decimal number without sign and leading zeros.
+func isTaskNumber(s string) bool {
 	n, err := strconv.Atoi(s)
 	return err == nil && n >= 0 && strconv.Itoa(n) == s
 }
 
-func (e entry) checkClasses(classes []string) {
+// checkClasses reports unknown and repeated classes.
+func (p place) checkClasses(classes []string) {
 	if len(classes) == 0 {
-		e.fault("involved_classes", "empty, want at least one class name")
+		p.fault("involved_classes", "empty, want at least one class name")
 	}
 	for i, name := range classes {
 		at := fmt.Sprintf("involved_classes[%d]", i)
 		if _, known := api.Lookup(name); !known {
-			e.fault(at, "unknown class %q", name)
+			p.fault(at, "unknown class %q", name)
 		} else if slices.Contains(classes[:i], name) {
-			e.fault(at, "duplicate class %q", name)
+			p.fault(at, "duplicate class %q", name)
 		}
 	}
 }
 
-func (e entry) readTurns(d *py.Dict, q *question) {
-	turns, ok := field[*py.List](e, d, "question", "a list of turns")
+// readTurns sets the user messages of a question.
+func (p place) readTurns(d *py.Dict, q *question) {
+	turns, ok := field[*py.List](p, d, "question", "a list of turns")
 	if !ok {
 		return
 	}
 	if len(turns.Items) == 0 {
-		e.fault("question", "empty, want at least one turn")
+		p.fault("question", "empty, want at least one turn")
 	}
 	for i, v := range turns.Items {
 		at := fmt.Sprintf("question[%d]", i)
-		turn, ok := typed[*py.List](e, v, at, "a list of messages")
 		user := ""
-		switch {
-		case !ok:
-		case len(turn.Items) > 1:
-			e.fault(at, "the turn has %d messages, want one or none", len(turn.Items))
-		case len(turn.Items) == 1:
-			message, ok := typed[*py.Dict](e, turn.Items[0], at+"[0]", "a message with role and content")
-			if !ok {
-				break
-			}
-			role, ok := field[string](e, message, "role", "a string")
-			if ok && role != "user" {
-				e.fault(at+"[0].role", "got %q, want \"user\"", role)
-			}
-			content, found := message.Get("content")
-			if !found {
-				e.fault(at+"[0].content", "missing, want a string")
-			} else {
-				user, _ = typed[string](e, content, at+"[0].content", "a string")
-			}
+		turn, ok := typed[*py.List](p, v, at, "a list of messages")
+		if ok && len(turn.Items) > 1 {
+			p.fault(at, "the turn has %d messages, want one or none", len(turn.Items))
+		} else if ok && len(turn.Items) == 1 {
+			user = p.readMessage(turn.Items[0], at+"[0]")
 		}
 		q.turns = append(q.turns, user)
 	}
 }
 
-func (e entry) readMissed(d *py.Dict, q *question) {
+// readMessage returns the content of a user message, and "" after a fault.
+func (p place) readMessage(v py.Value, at string) string {
+	message, ok := typed[*py.Dict](p, v, at, "a message with role and content")
+	if !ok {
+		return ""
+	}
+	role, ok := field[string](p, message, "role", "a string")
+	if ok && role != "user" {
+		p.fault(at+".role", "got %q, want \"user\"", role)
+	}
+	content, found := message.Get("content")
+	if !found {
+		p.fault(at+".content", "missing, want a string")
+		return ""
+	}
+	user, _ := typed[string](p, content, at+".content", "a string")
+	return user
+}
+
+// readMissed sets the tools that each turn of a question reveals.
+func (p place) readMissed(d *py.Dict, q *question) {
 	v, ok := d.Get("missed_function")
 	if !ok {
 		return
 	}
-	missed, ok := typed[*py.Dict](e, v, "missed_function", "an object of turn numbers")
+	missed, ok := typed[*py.Dict](p, v, "missed_function", "an object of turn numbers")
 	if !ok {
 		return
 	}
@@ -542,20 +560,20 @@ func (e entry) readMissed(d *py.Dict, q *question) {
 		at := "missed_function." + py.Str(k)
 		turn, err := strconv.Atoi(py.Str(k))
 		if err != nil || turn < 0 || turn >= len(q.turns) {
-			e.fault(at, "the key is not a turn index, want 0 to %d", len(q.turns)-1)
+			p.fault(at, "the key is not a turn index, want 0 to %d", len(q.turns)-1)
 			continue
 		}
-		names, _ := texts(e, v, at)
+		names, _ := texts(p, v, at)
 		for i, name := range names {
 			if t, known := tools()[name]; !known || !slices.Contains(q.classes, t.class.Name) {
-				e.fault(fmt.Sprintf("%s[%d]", at, i), "function %q does not belong to the involved classes", name)
+				p.fault(fmt.Sprintf("%s[%d]", at, i), "function %q does not belong to the involved classes", name)
 			}
 		}
 		q.revealed[turn] = names
 	}
 }
 
-// readAnswers returns nil if it cannot read the file.
+// readAnswers returns the answers of a file by id, without damaged ones. It returns nil if it cannot read the file.
 func (l *loader) readAnswers(file string) map[string]answer {
 	raw, ok := l.read(file)
 	if !ok {
@@ -563,26 +581,26 @@ func (l *loader) readAnswers(file string) map[string]answer {
 	}
 	answers := map[string]answer{}
 	lines(raw, func(line int, text []byte) {
-		e := entry{l, file, line}
-		d, _, ok := e.fields(text)
+		p := place{l, file, line}
+		d, _, ok := p.fields(text)
 		if !ok {
 			return
 		}
-		id, ok := field[string](e, d, "id", "a string")
+		id, ok := field[string](p, d, "id", "a string")
 		if !ok {
 			return
 		}
 		if first, twice := answers[id]; twice {
-			e.fault("id", "%s is already in line %d", id, first.line)
+			p.fault("id", "%s is already in line %d", id, first.line)
 			return
 		}
-		list, ok := field[*py.List](e, d, "ground_truth", "a list of turns")
+		list, ok := field[*py.List](p, d, "ground_truth", "a list of turns")
 		if !ok {
 			return
 		}
-		a := answer{entry: e}
+		a := answer{place: p}
 		for i, v := range list.Items {
-			calls, fine := texts(e, v, fmt.Sprintf("ground_truth[%d]", i))
+			calls, fine := texts(p, v, fmt.Sprintf("ground_truth[%d]", i))
 			ok = ok && fine
 			a.turns = append(a.turns, calls)
 		}
@@ -600,9 +618,9 @@ func (l *loader) join(q question, a answer) {
 		a.fault("ground_truth", "got %d turns, want %d as in the question", len(a.turns), len(q.turns))
 		return
 	}
-	cut := strings.LastIndexByte(q.id, '_')
+	cut := strings.LastIndexByte(q.id, '_') // the id is multi_turn_CATEGORY_NUMBER
 	number, _ := strconv.Atoi(q.id[cut+1:])
-	t := &Task{ID: q.id, Category: strings.TrimPrefix(q.id[:cut], "multi_turn_"), Number: number,
+	t := &Task{ID: q.id, Category: strings.TrimPrefix(q.id[:cut], officialPrefix), Number: number,
 		Classes: q.classes, InitialConfig: q.config}
 	for i := range q.turns {
 		truth := a.turns[i]

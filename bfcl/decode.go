@@ -11,20 +11,12 @@ import (
 // invalid JSON; other shapes are errors.
 func DecodeQwen(text string) ([]string, error) {
 	items := qwenItems(text)
-	for _, item := range items {
+	for _, item := range items { // before any of them is written
 		if _, ok := item.(*py.Dict); !ok {
 			return nil, py.Raise("ValueError", "a tool call is not an object")
 		}
 	}
-	calls := []string{}
-	for _, item := range items {
-		call, err := jsonCall(item, "arguments", true)
-		if err != nil {
-			return nil, err
-		}
-		calls = append(calls, call)
-	}
-	return calls, nil
+	return callTexts(items, qwenCall)
 }
 
 // qwenItems returns the JSON values of the tool calls in a reply.
@@ -76,9 +68,14 @@ func DecodeLlama31(text string) ([]string, error) {
 			return nil, err
 		}
 	}
+	return callTexts(items, llamaCall)
+}
+
+// callTexts returns text(item) for each item, or the first error.
+func callTexts(items []py.Value, text func(item py.Value) (string, error)) ([]string, error) {
 	calls := []string{}
 	for _, item := range items {
-		call, err := jsonCall(item, "parameters", false)
+		call, err := text(item)
 		if err != nil {
 			return nil, err
 		}
@@ -87,30 +84,47 @@ func DecodeLlama31(text string) ([]string, error) {
 	return calls, nil
 }
 
-// jsonCall writes an object as name(k=repr(v),...). If textual is true, a string of arguments may
-// itself be JSON.
-func jsonCall(item py.Value, key string, textual bool) (string, error) {
-	name, err := py.GetItem(item, "name")
+// qwenCall writes an object with name and arguments as a call. The official decoder makes the name a key of a dict, and
+// accepts a string with JSON as arguments.
+func qwenCall(item py.Value) (string, error) {
+	name, arguments, err := callParts(item, "arguments")
+	if err == nil {
+		err = py.Hashable(name)
+	}
 	if err != nil {
 		return "", err
 	}
-	v, err := py.GetItem(item, key)
-	if err != nil {
-		return "", err
-	}
-	if textual {
-		if err := py.Hashable(name); err != nil {
+	if s, ok := arguments.(string); ok {
+		if arguments, err = py.FromJSON([]byte(s)); err != nil {
 			return "", err
 		}
-		if s, ok := v.(string); ok {
-			if v, err = py.FromJSON([]byte(s)); err != nil {
-				return "", err
-			}
-		}
 	}
-	args, ok := v.(*py.Dict)
+	return callText(name, arguments)
+}
+
+// llamaCall writes an object with name and parameters as a call.
+func llamaCall(item py.Value) (string, error) {
+	name, parameters, err := callParts(item, "parameters")
+	if err != nil {
+		return "", err
+	}
+	return callText(name, parameters)
+}
+
+// callParts returns item["name"] and item[key].
+func callParts(item py.Value, key string) (name, arguments py.Value, err error) {
+	if name, err = py.GetItem(item, "name"); err != nil {
+		return nil, nil, err
+	}
+	arguments, err = py.GetItem(item, key)
+	return name, arguments, err
+}
+
+// callText writes a call as name(k=repr(v),...). Arguments that are not a dict are an AttributeError.
+func callText(name, arguments py.Value) (string, error) {
+	args, ok := arguments.(*py.Dict)
 	if !ok {
-		return "", py.AttributeError(v, "items")
+		return "", py.AttributeError(arguments, "items")
 	}
 	var list []string
 	for k, v := range args.All() {

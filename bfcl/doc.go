@@ -8,7 +8,7 @@
 // prompts of the official handlers of local models. Tally aggregates verdicts by category, and
 // PaperSplit and FamilySplit divide tasks.
 //
-// Package internal/py implements Python's values, internal/api the eight simulated classes, and
-// golden replays recorded runs of the official code. bfcl/SPEC.md describes the behaviour of that
-// code (ShishirPatil/gorilla, commit 6ea57973); comments cite its sections.
+// Package internal/py implements Python's values, and internal/api the eight simulated classes. The
+// tests replay recorded runs of the official code. bfcl/SPEC.md describes the behaviour of that code
+// (ShishirPatil/gorilla, commit 6ea57973); comments cite the sections of SPEC.md.
 package bfcl

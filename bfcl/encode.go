@@ -8,20 +8,18 @@ import (
 	"rcgrpo/bfcl/internal/py"
 )
 
-// CallText writes a call with a JSON object of arguments as the official decoders do: name(k=repr(v),...).
+// CallText writes a call with a JSON object of arguments like DecodeQwen: name(k=repr(v),...). Arguments that are not a
+// JSON object, or a string with one, are an error.
 func CallText(name string, arguments json.RawMessage) (string, error) {
 	v, err := py.FromJSON(arguments)
 	if err != nil {
 		return "", fmt.Errorf("the arguments of %s: %w", name, err)
 	}
-	call := &py.Dict{}
-	call.Set("name", name)
-	call.Set("arguments", v)
-	return jsonCall(call, "arguments", true)
+	return qwenCall(py.NewDict("name", name, "arguments", v))
 }
 
 // CallJSON splits a call of the form name(k=v, ...) into the tool's name and its arguments as a
-// JSON object in the order of the call. It is the inverse of DecodeQwen and DecodeLlama31.
+// JSON object in the order of the call. It is the inverse of CallText.
 // Positional arguments get their names from the tool's signature. Text that is not one call by
 // name, unnamed arguments and values that JSON cannot represent are errors.
 func CallJSON(call string) (name string, arguments json.RawMessage, err error) {

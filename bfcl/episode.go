@@ -27,26 +27,29 @@ type Settings struct {
 	MaxCalls  int       // calls per turn; more calls are not executed and abandon the episode; 0 means no limit
 }
 
-// Episode is the execution of one task: the policy's instances, and the reference's, which are one
-// turn behind. It is not safe for concurrent use; episodes are independent of each other.
+// Episode is the execution of one task. It has two sides: on the instances of the policy, Step executes the policy's
+// calls; on those of the truth, the end of each turn executes the ground truth of the turn, and compares the sides.
+// An episode is not safe for concurrent use; episodes are independent of each other.
 type Episode struct {
-	task             *Task
-	settings         Settings
-	model, reference *instances
+	task          *Task
+	settings      Settings
+	policy, truth *instances
 
-	differing [][]string // per class, the attributes that differed at the last comparison
+	turn      int    // index of the current turn; len(task.Turns) after the last one
+	turnSteps int    // steps with calls in the current turn
+	turnCalls int    // calls in the current turn
+	stop      string // as Stop returns it
 
-	turn   int
-	steps  int // replies with calls in this turn
-	called int // calls in this turn
-	stop   string
+	calls       []string // all calls of the policy
+	results     []string // all results that the policy received
+	unsupported int      // calls of the policy outside the supported subset of Python
 
-	results []string    // of the policy, all turns so far
-	calls   []string    // of the policy, all turns so far
-	checks  []TurnCheck // of the turns completed so far
-	turns   int         // turns in the policy's record
+	checks    []TurnCheck // one per completed turn
+	differing [][]string  // per class of the task, the attributes that differed at the last comparison
 
-	unsupported int // calls of the policy outside the supported subset of Python
+	// policyTurns counts the turns of the policy. The official checker compares it with the turns of the task. It
+	// equals turn, except after Play of a trajectory with too many or too few turns.
+	policyTurns int
 }
 
 // Start begins an episode. It returns an error if the task's initial state cannot be loaded.
@@ -69,14 +72,18 @@ func (t *Task) Start(s Settings) (*Episode, error) {
 	if len(t.Turns) == 0 {
 		return nil, taskError(t, "it has no turns")
 	}
-	calls := 0
+	calls := 0 // expected of the policy
 	for i := range t.Turns {
 		calls += len(t.Turns[i].GroundTruth)
 	}
 	return &Episode{
-		task: t, settings: s,
-		model: w.start(s.ModelName), reference: w.start(s.ModelName + "_ground_truth"),
-		results: make([]string, 0, calls), calls: make([]string, 0, calls), checks: make([]TurnCheck, 0, len(t.Turns)),
+		task:      t,
+		settings:  s,
+		policy:    w.start(s.ModelName),
+		truth:     w.start(s.ModelName + "_ground_truth"),
+		calls:     make([]string, 0, calls),
+		results:   make([]string, 0, calls),
+		checks:    make([]TurnCheck, 0, len(t.Turns)),
 		differing: make([][]string, len(t.Classes)),
 	}, nil
 }
@@ -98,7 +105,7 @@ func (e *Episode) User() string {
 	if turn.User != "" || len(turn.Revealed) == 0 {
 		return turn.User
 	}
-	docs := e.settings.Data.printed(e.task, turn.Revealed)
+	docs := e.settings.Data.printedDocs(e.task, turn.Revealed)
 	if docs == "" {
 		return RevealRequest
 	}
@@ -146,7 +153,7 @@ func (e *Episode) Step(calls []string) (results []string, errs int, err error) {
 	return results, errs, err
 }
 
-// StepOutcomes is Step with complete outcomes.
+// StepOutcomes is Step with the complete outcome of each call. The error is nil or ErrDone.
 func (e *Episode) StepOutcomes(calls []string) ([]Outcome, error) {
 	if e.stop != "" {
 		return nil, ErrDone
@@ -164,55 +171,59 @@ func EmptyStep(calls []string) bool {
 	return len(calls) == 0 || len(calls) == 1 && calls[0] == ""
 }
 
+// step executes the calls of a step that is not empty. It abandons the episode after the last call that MaxCalls
+// admits, after a call that takes too much memory, and after a step beyond MaxSteps. It never refuses a step.
 func (e *Episode) step(calls []string) []Outcome {
-	limited := false
-	if m := e.settings.MaxCalls; m > 0 && e.called+len(calls) > m {
-		calls, limited = calls[:m-e.called], true
+	abandon := false
+	if m := e.settings.MaxCalls; m > 0 && e.turnCalls+len(calls) > m {
+		calls = calls[:m-e.turnCalls]
+		abandon = true
 	}
 	outcomes := make([]Outcome, 0, len(calls))
-	for i, call := range calls {
-		outcomes = append(outcomes, e.model.run(call))
-		e.results = append(e.results, outcomes[i].Text)
-		if outcomes[i].Unsupported() {
+	for _, call := range calls {
+		o := e.policy.run(call)
+		outcomes = append(outcomes, o)
+		e.calls = append(e.calls, call)
+		e.results = append(e.results, o.Text)
+		if o.Unsupported() {
 			e.unsupported++
 		}
-		if e.model.exhausted {
-			calls, limited = calls[:i+1], true
+		if e.policy.exhausted {
+			abandon = true
 			break
 		}
 	}
-	e.calls = append(e.calls, calls...)
-	e.called += len(calls)
-	e.steps++
-	if e.steps > e.settings.MaxSteps || limited {
+	e.turnCalls += len(outcomes)
+	e.turnSteps++
+	if e.turnSteps > e.settings.MaxSteps || abandon {
 		e.endTurn()
 		e.stop = "turn_limit"
 	}
 	return outcomes
 }
 
-// endTurn executes the reference's turn and compares the states.
+// endTurn executes the ground truth of the turn, compares the two sides and begins the next turn.
 func (e *Episode) endTurn() {
-	e.checks = append(e.checks, e.check(e.reference, e.turn, e.steps == 0))
+	e.checks = append(e.checks, e.check(e.truth, e.turn, e.turnSteps == 0))
 	e.turn++
-	e.turns = e.turn
-	e.steps, e.called = 0, 0
+	e.policyTurns = e.turn
+	e.turnSteps, e.turnCalls = 0, 0
 	if e.turn == len(e.task.Turns) {
 		e.stop = "done"
 	}
 }
 
-// State returns the public state of the policy's instances as JSON, one object per class of the
-// task, in the format of the golden trajectories (SPEC.md).
+// State returns the public state of the policy's instances as JSON, one object per class of the task. Values that JSON
+// lacks have the encoding of encodeValue. The error is a value without a JSON form.
 func (e *Episode) State() ([]json.RawMessage, error) { return e.encode(api.Instance.State) }
 
-// Private returns the private attributes of the policy's instances, in the format of State.
+// Private returns the private attributes of the policy's instances (bfcl/SPEC.md 7), in the format of State.
 func (e *Episode) Private() ([]json.RawMessage, error) { return e.encode(api.Instance.Private) }
 
 func (e *Episode) encode(attrs func(api.Instance) []api.Attr) ([]json.RawMessage, error) {
-	states := make([]json.RawMessage, len(e.model.list))
-	for i, in := range e.model.list {
-		text, err := stateJSON(attrs(in))
+	states := make([]json.RawMessage, len(e.policy.list))
+	for i, in := range e.policy.list {
+		text, err := attrsJSON(attrs(in))
 		if err != nil {
 			return nil, fmt.Errorf("task %s: state of %s: %w", e.task.ID, e.task.Classes[i], err)
 		}
@@ -231,8 +242,8 @@ func (e *Episode) Stop() string { return e.stop }
 // Clone returns an independent copy that continues with the same random numbers.
 func (e *Episode) Clone() *Episode {
 	c := *e
-	c.model = e.model.clone(&py.Memo{})
-	c.reference = e.reference.clone(&py.Memo{})
+	c.policy = e.policy.clone(&py.Memo{})
+	c.truth = e.truth.clone(&py.Memo{})
 	c.results = slices.Clone(e.results)
 	c.calls = slices.Clone(e.calls)
 	c.checks = slices.Clone(e.checks)
@@ -240,9 +251,9 @@ func (e *Episode) Clone() *Episode {
 	return &c
 }
 
-// equalInstances compares the public attributes of two instances of one class and returns the names
-// of those that differ, in order.
-func equalInstances(a, b api.Instance) (differing []string) {
+// differingAttrs compares the public attributes of two instances of one class. It returns the names of those that
+// differ, in the order of the class, and nil if the states are equal.
+func differingAttrs(a, b api.Instance) (differing []string) {
 	x, y := a.State(), b.State()
 	for i := range x {
 		if !py.Equal(x[i].Value, y[i].Value) {

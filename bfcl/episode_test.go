@@ -67,7 +67,7 @@ func TestEpisodeFollowsTheDriver(t *testing.T) {
 		t.Errorf("a step after the end: got %v, want ErrDone", err)
 	}
 	v := e.Verdict()
-	// add(1, b=2.0) prints 3.0, so the reference's 3 is missing; as an action it equals add(a=1, b=2).
+	// add(1, b=2.0) prints 3.0, so the ground truth's 3 is missing; as an action it equals add(a=1, b=2).
 	if v.ErrorType != ErrResponseMismatch || v.Turn != 3 || v.RState != 1 || v.RAction != 1 || v.Reward != 1 {
 		t.Errorf("got verdict %+v", v)
 	}
@@ -223,7 +223,7 @@ func TestLongNumbersTakeLittleTime(t *testing.T) {
 		"divide(power(10, 5000)['result'], power(10, 4999)['result'])":                       `{"result": 10.0}`,
 		"divide(0x1" + strings.Repeat("0", 9000) + ", 0x1" + strings.Repeat("0", 8999) + ")": `{"result": 16.0}`,
 	} {
-		got := start(t, task, Settings{}).model.run(call)
+		got := start(t, task, Settings{}).policy.run(call)
 		if !strings.Contains(got.Text, want) {
 			t.Errorf("%.60s: got %.100q, want %q", call, got.Text, want)
 		}
@@ -382,7 +382,7 @@ func TestIndexedLogarithmPrintsWithItsOwnDigits(t *testing.T) {
 		"logarithm(100, 5, 2)['result']":   "2.9",
 		"[logarithm(100, 5, 2)['result']]": "[mpf('2.8594')]",
 	} {
-		if got := e.model.run(call).Text; got != want {
+		if got := e.policy.run(call).Text; got != want {
 			t.Errorf("%s: got %s, want %s", call, got, want)
 		}
 	}

@@ -15,11 +15,11 @@ type world struct {
 	task      *Task
 	today     time.Time
 	instances []api.Instance      // one per class of the task
-	truth     map[string]*py.Call // parsed calls by name of the ground truth
+	parsed    map[string]*py.Call // text of a ground-truth call -> the parsed call; nil if it is not a call by name
 }
 
-// newWorld loads the initial state of a task. long may be nil unless the task is of the category
-// long_context.
+// newWorld loads the initial state of a task. long has the constants of long_context.json by name, and may be nil
+// unless the task is of the category long_context. The error names the task and the class.
 func newWorld(t *Task, long map[string]py.Value, today time.Time) (*world, error) {
 	config := py.NewDict()
 	if len(t.InitialConfig) > 0 {
@@ -32,7 +32,7 @@ func newWorld(t *Task, long map[string]py.Value, today time.Time) (*world, error
 			return nil, taskError(t, "initial_config is "+py.TypeName(v)+", want an object of class names")
 		}
 	}
-	w := &world{task: t, today: today, truth: map[string]*py.Call{}}
+	w := &world{task: t, today: today, parsed: map[string]*py.Call{}}
 	shared := api.NewShared(long, today)
 	for _, name := range t.Classes {
 		class, ok := api.Lookup(name)
@@ -53,7 +53,7 @@ func newWorld(t *Task, long map[string]py.Value, today time.Time) (*world, error
 	}
 	for _, turn := range t.Turns {
 		for _, call := range turn.GroundTruth {
-			w.truth[call] = callByName(call)
+			w.parsed[call] = callByName(call)
 		}
 	}
 	return w, nil
@@ -61,7 +61,7 @@ func newWorld(t *Task, long map[string]py.Value, today time.Time) (*world, error
 
 func (t *Task) longContext() bool { return strings.Contains(t.Category, "long_context") }
 
-// instances are the simulated objects of one side of an episode: the policy's or the reference's.
+// instances are the simulated objects of one side of an episode: the policy's or the truth's.
 type instances struct {
 	world *world
 	name  string         // prefix of instance names, without the class
@@ -72,25 +72,28 @@ type instances struct {
 	touched   []bool
 	entangled bool
 
-	calls     int  // of tools so far
-	work      int  // bytes that calls have read and written so far
-	exhausted bool // a call took more than it may
+	calls     int  // calls of tools so far
+	work      int  // bytes that these calls have read and written, plus callWork for each of them
+	exhausted bool // a call exceeded one of the limits below
 }
 
-// Calls are written by a model, so an episode may not take the memory or the hours of the machine that trains. A text
-// of the state doubles with each of a model's calls, and a directory that is copied into two others needs no memory
-// until it is printed. These limits are far above any official task; a call beyond them raises a MemoryError, and
-// the episode is abandoned.
+// A model writes the calls, so an episode must not take the memory or the hours of the machine that trains. Each call
+// can double a text of the state, and a directory that is copied into two others takes no memory until it is printed.
+// The limits are bytes of text (py.Weigh), far above any official task. A call beyond a limit raises a MemoryError,
+// and the episode is abandoned.
 const (
-	maxValue = api.MaxReply // of arguments or a result
-	maxState = 4 << 20      // of an instance
-	maxWork  = 128 << 20    // of all calls of an episode
-	callWork = 1 << 10      // of a call, besides its bytes
+	maxValue = api.MaxReply // limit of the arguments of a call, and of its result
+	maxState = 4 << 20      // limit of one attribute of an instance
+	maxWork  = 128 << 20    // limit of the work of all calls of one side of an episode
+	callWork = 1 << 10      // work of a call, besides the bytes of its arguments, its result and the state
 
-	weighEvery = 4 // calls: none more than doubles a state, so it stays below 64 MiB, and replay is fast
+	// Every fourth call weighs the state of its instance, so that replay is fast. No call more than doubles a state,
+	// so a state stays below 64 MiB until it is weighed.
+	weighEvery = 4
 )
 
-// weigh adds the bytes of values to the work of the episode.
+// weigh adds the bytes of values to the work of the episode. It returns a MemoryError that begins with what if the
+// values have more than limit bytes, or if the work exceeds maxWork.
 func (in *instances) weigh(what string, limit int, values ...py.Value) error {
 	w := py.Weigh(limit, values...)
 	in.work += w
@@ -103,7 +106,8 @@ func (in *instances) weigh(what string, limit int, values ...py.Value) error {
 	return nil
 }
 
-// call executes a tool on instance i.
+// call executes a tool on instance i, with the arguments in the order of the signature. The error is the tool's, or a
+// MemoryError. The call has changed the instance even if its result or the new state exceeds a limit.
 func (in *instances) call(t tool, i int, args []py.Value) (v py.Value, err error) {
 	in.work += callWork
 	if err := in.weigh("the arguments", maxValue, args...); err != nil {
@@ -113,7 +117,8 @@ func (in *instances) call(t tool, i int, args []py.Value) (v py.Value, err error
 	if e := in.weigh("the texts of a result", maxValue, v); e != nil {
 		err = e
 	}
-	if in.calls++; in.calls%weighEvery > 0 {
+	in.calls++
+	if in.calls%weighEvery > 0 {
 		return v, err
 	}
 	for _, a := range in.list[i].State() {
@@ -124,7 +129,7 @@ func (in *instances) call(t tool, i int, args []py.Value) (v py.Value, err error
 	return v, err
 }
 
-// start returns new instances. The name is part of instance names only.
+// start returns the instances of one side in the initial state. The name is part of instance names only.
 func (w *world) start(name string) *instances {
 	fresh := newInstances(w, name)
 	for i, instance := range w.instances {
@@ -144,7 +149,8 @@ func (in *instances) clone(m *py.Memo) *instances {
 		c.list[i] = instance.Clone(m)
 	}
 	copy(c.touched, in.touched)
-	c.entangled, c.calls, c.work, c.exhausted = in.entangled, in.calls, in.work, in.exhausted
+	c.entangled = in.entangled
+	c.calls, c.work, c.exhausted = in.calls, in.work, in.exhausted
 	return c
 }
 
@@ -222,7 +228,7 @@ func (in *instances) evaluate(call string) (py.Value, error) {
 		}
 		return ""
 	})
-	if name := refused(text); name != "" {
+	if name := bannedName(text); name != "" {
 		return nil, py.Raise("Exception", "Function call %s is not allowed.", name)
 	}
 	e, err := py.Parse(text)
@@ -237,10 +243,11 @@ func (in *instances) evaluate(call string) (py.Value, error) {
 // tool's name. The index of the instance is -1 for any other text.
 func (in *instances) literalCall(call string) (t tool, i int, args []py.Value, keywords []py.Argument) {
 	before, _, _ := strings.Cut(call, "(")
-	if t, i = in.find(strings.TrimSpace(before)); i < 0 || rewritesText(call) {
+	t, i = in.find(strings.TrimSpace(before))
+	if i < 0 || rewritesText(call) {
 		return t, -1, nil, nil
 	}
-	c := in.world.truth[call]
+	c := in.world.parsed[call]
 	if c == nil {
 		c = callByName(call)
 	}

@@ -16,22 +16,24 @@ const (
 	Google          = "google"
 )
 
-// languageHint ends the description of a tool, except of one that is revealed late.
+// languageHint ends the description of a tool, except if a later turn reveals the tool.
 const languageHint = " Note that the provided function is in Python 3 syntax."
 
-// Function returns the document of a tool as the official handlers send it to an API. late is a tool that is revealed
-// in a later turn.
-func (d *Data) Function(name, target string, late bool) (json.RawMessage, error) {
+// Function returns the document of a tool as the official handlers send it to an API (OpenAIChat, ...). revealed says
+// that a later turn reveals the tool. An unknown tool and an unknown API are errors.
+func (d *Data) Function(name, target string, revealed bool) (json.RawMessage, error) {
 	doc, err := d.Document(name)
 	if err != nil {
 		return nil, err
 	}
-	return Function(doc, target, late)
+	return Function(doc, target, revealed)
 }
 
-// Function is Data.Function for a document in the benchmark's form.
-func Function(doc json.RawMessage, target string, late bool) (json.RawMessage, error) {
-	item, err := hinted(doc, late)
+// Function is Data.Function for a document in the benchmark's form. All its changes are official: the language hint,
+// types renamed for JSON schemas (castTypes), and fields that the API refuses moved into descriptions. Chat templates
+// read the document without these changes; Function of stages/internal/chat converts it for them.
+func Function(doc json.RawMessage, target string, revealed bool) (json.RawMessage, error) {
+	item, err := readDocument(doc, revealed)
 	if err != nil {
 		return nil, err
 	}
@@ -42,10 +44,7 @@ func Function(doc json.RawMessage, target string, late bool) (json.RawMessage, e
 	case OpenAIResponses:
 		item.Set("type", "function")
 	case OpenAIChat:
-		whole := &py.Dict{}
-		whole.Set("type", "function")
-		whole.Set("function", item)
-		item = whole
+		item = py.NewDict("type", "function", "function", item)
 	case Anthropic:
 		item.Set("input_schema", parameters)
 		item.Delete("parameters")
@@ -89,14 +88,17 @@ func (d *Data) Document(name string) (json.RawMessage, error) {
 	return nil, fmt.Errorf("tool %s has no document", name)
 }
 
-// hinted reads a document and adds the language hint, unless the tool is revealed late.
-func hinted(doc json.RawMessage, late bool) (*py.Dict, error) {
+// readDocument reads the document of a tool and adds the language hint, unless a later turn reveals the tool.
+func readDocument(doc json.RawMessage, revealed bool) (*py.Dict, error) {
 	v, err := py.FromJSON(doc)
-	item, ok := v.(*py.Dict)
-	if err != nil || !ok {
-		return nil, fmt.Errorf("the document of a tool is no object: %w", err)
+	if err != nil {
+		return nil, fmt.Errorf("tool document: %w", err)
 	}
-	if !late {
+	item, ok := v.(*py.Dict)
+	if !ok {
+		return nil, fmt.Errorf("tool document: got %s, want an object", py.TypeName(v))
+	}
+	if !revealed {
 		extend(item, "description", languageHint)
 	}
 	return item, nil
@@ -111,20 +113,24 @@ func dictAt(d *py.Dict, key string) *py.Dict {
 	return &py.Dict{}
 }
 
-// extend appends to the text at a key.
-func extend(d *py.Dict, key, text string) {
-	before, _ := d.Get(key)
-	s, _ := before.(string)
-	d.Set(key, s+text)
+// textAt returns the string at a key, "" if there is none.
+func textAt(d *py.Dict, key string) string {
+	v, _ := d.Get(key)
+	text, _ := v.(string)
+	return text
 }
 
-// SchemaType returns the name that a type of the benchmark's documents, a word of Python, has in JSON schemas.
+// extend appends to the string at a key.
+func extend(d *py.Dict, key, text string) { d.Set(key, textAt(d, key)+text) }
+
+// SchemaType returns the name in JSON schemas of a type in the benchmark's documents, which name types in Python's
+// words: "object" for "dict". known is false for other names.
 func SchemaType(name string) (schema string, known bool) {
 	schema, known = openAPITypes[name]
 	return schema, known
 }
 
-// openAPITypes are the OpenAPI names of the types in Python's documents.
+// openAPITypes maps the types in the benchmark's documents to their names in OpenAPI and in JSON schemas.
 var openAPITypes = map[string]string{"integer": "integer", "number": "number", "float": "number", "string": "string",
 	"boolean": "boolean", "bool": "boolean", "array": "array", "list": "array", "dict": "object", "object": "object",
 	"tuple": "array", "any": "string"}
@@ -136,41 +142,36 @@ func castTypes(properties *py.Dict) {
 		if !ok {
 			continue
 		}
-		name, _ := p.Get("type")
-		text, _ := name.(string)
-		if text == "float" {
+		name := textAt(p, "type")
+		if name == "float" {
 			p.Set("format", "float")
 			extend(p, "description", " This is a float type value.")
 		}
-		known, ok := openAPITypes[text]
-		if !ok {
-			known = "string"
+		schema, known := openAPITypes[name]
+		if !known {
+			schema = "string"
 		}
-		p.Set("type", known)
-		if known != "array" && known != "object" {
-			continue
-		}
-		items := dictAt(p, "items")
-		switch inner := dictAt(p, "properties"); {
+		p.Set("type", schema)
+		switch {
+		case schema != "array" && schema != "object":
 		case p.Has("properties"):
-			castTypes(inner)
+			castTypes(dictAt(p, "properties"))
 		case p.Has("items"):
-			castItems(items)
+			castItems(dictAt(p, "items"))
 		}
 	}
 }
 
+// castItems renames the type of the items of an array. Like the official code it goes one array deeper, and no further.
+// Unlike in castTypes, an unknown type becomes "".
 func castItems(items *py.Dict) {
-	name, _ := items.Get("type")
-	text, _ := name.(string)
-	items.Set("type", openAPITypes[text])
+	schema := openAPITypes[textAt(items, "type")]
+	items.Set("type", schema)
 	switch {
-	case openAPITypes[text] == "array" && items.Has("items"):
+	case schema == "array" && items.Has("items"):
 		inner := dictAt(items, "items")
-		name, _ := inner.Get("type")
-		text, _ := name.(string)
-		inner.Set("type", openAPITypes[text])
-	case openAPITypes[text] == "object" && items.Has("properties"):
+		inner.Set("type", openAPITypes[textAt(inner, "type")])
+	case schema == "object" && items.Has("properties"):
 		castTypes(dictAt(items, "properties"))
 	}
 }
@@ -197,7 +198,7 @@ func describeFields(p *py.Dict) {
 	}
 	kind, _ := p.Get("type")
 	for _, f := range []struct {
-		key, text string
+		key, text string // text introduces the value in the description
 		moved     bool
 	}{
 		{"default", "Default is", true}, {"optional", "Optional", true}, {"required", "Required", true},
@@ -245,19 +246,26 @@ func (d *Data) SystemPrompt(names []string) (string, error) {
 func SystemPrompt(docs []json.RawMessage) (string, error) {
 	documents := &py.List{}
 	for _, doc := range docs {
-		item, err := hinted(doc, false)
+		item, err := readDocument(doc, false)
 		if err != nil {
 			return "", err
 		}
 		documents.Items = append(documents.Items, item)
 	}
-	text, err := py.JSON(documents)
+	text, err := indentedJSON(documents)
+	if err != nil {
+		return "", err
+	}
+	return promptBefore + text + promptAfter, nil
+}
+
+// indentedJSON is json.dumps(v, indent=4).
+func indentedJSON(v py.Value) (string, error) {
+	text, err := py.JSON(v)
 	if err != nil {
 		return "", err
 	}
 	var b bytes.Buffer
-	if err := json.Indent(&b, []byte(text), "", "    "); err != nil {
-		return "", err
-	}
-	return promptBefore + b.String() + promptAfter, nil
+	err = json.Indent(&b, []byte(text), "", "    ")
+	return b.String(), err
 }

@@ -3,6 +3,7 @@ package bfcl_test
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -42,5 +43,12 @@ func TestToolDocumentsEqualTheOfficialOnes(t *testing.T) {
 	}
 	if _, err := data.Function("fly", bfcl.Google, false); err == nil {
 		t.Error("an unknown tool was accepted")
+	}
+}
+
+func TestToolDocumentThatIsNoObjectIsNamedInTheError(t *testing.T) {
+	_, err := bfcl.Function([]byte(`[1]`), bfcl.OpenAIChat, false)
+	if got, want := fmt.Sprint(err), "tool document: got list, want an object"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -59,7 +59,7 @@ func FuzzClass(f *testing.F) {
 		again := must.Get(task.Start(Settings{Data: data, Today: ReleaseDate}))(t)
 		lines := strings.SplitN(text, "\n", 12)
 		for _, call := range lines {
-			first, second := e.model.run(call), again.model.run(call)
+			first, second := e.policy.run(call), again.policy.run(call)
 			if first != second {
 				t.Errorf("%q gave %+v, then %+v", call, first, second)
 			}
@@ -68,15 +68,15 @@ func FuzzClass(f *testing.F) {
 			}
 		}
 		c := e.Clone()
-		state, err := stateJSON(e.model.list[0].State())
-		copied, err2 := stateJSON(c.model.list[0].State())
+		state, err := attrsJSON(e.policy.list[0].State())
+		copied, err2 := attrsJSON(c.policy.list[0].State())
 		if err != nil || err2 != nil || state != copied {
 			t.Errorf("state %s (%v), of the clone %s (%v)", state, err, copied, err2)
 		}
 		for _, call := range lines {
-			c.model.run(call)
+			c.policy.run(call)
 		}
-		if after, _ := stateJSON(e.model.list[0].State()); after != state {
+		if after, _ := attrsJSON(e.policy.list[0].State()); after != state {
 			t.Error("calls on a clone changed its original")
 		}
 		e.Verdict()
@@ -157,12 +157,12 @@ func FuzzLiteralCall(f *testing.F) {
 	f.Add("(ls)()")
 	f.Fuzz(func(t *testing.T, call string) {
 		direct, evaluated := start(t, filesTask(), Settings{}), start(t, filesTask(), Settings{})
-		if _, i, _, _ := direct.model.literalCall(call); i < 0 {
+		if _, i, _, _ := direct.policy.literalCall(call); i < 0 {
 			return
 		}
-		got := direct.model.run(call)
+		got := direct.policy.run(call)
 		want := Outcome{}
-		v, err := evaluated.model.evaluate(call)
+		v, err := evaluated.policy.evaluate(call)
 		if err == nil {
 			want.Type = py.TypeName(v)
 			want.Text, err = py.Result(v)
@@ -174,7 +174,7 @@ func FuzzLiteralCall(f *testing.F) {
 		if got != want {
 			t.Errorf("%q: got %+v, want %+v", call, got, want)
 		}
-		if d := equalInstances(direct.model.list[0], evaluated.model.list[0]); d != nil {
+		if d := differingAttrs(direct.policy.list[0], evaluated.policy.list[0]); d != nil {
 			t.Errorf("%q: the attributes %v differ", call, d)
 		}
 	})

@@ -1,7 +1,6 @@
 package bfcl
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -9,7 +8,7 @@ import (
 	"rcgrpo/bfcl/internal/py"
 )
 
-// Official handlers of local models.
+// Names of the models whose official handlers NewHandlerChat implements, as in the official list of models.
 const (
 	QwenHandler  = "Qwen/Qwen3-8B-FC"                    // class QwenFCHandler
 	LlamaHandler = "meta-llama/Llama-3.1-8B-Instruct-FC" // class LlamaHandler_3_1
@@ -19,14 +18,16 @@ const (
 // writes the whole prompt again before each reply, with documents and calls in its own form.
 type HandlerChat struct {
 	handler   string
-	documents []string // as the handler writes them
+	documents []string // tool documents, as the handler writes them
 	messages  []handlerMessage
 }
 
+// handlerMessage is a user message, the result of one call (role "tool"), or a reply of the model. Only a reply of the
+// Qwen handler has reasoning and calls.
 type handlerMessage struct {
 	role, text string
-	reasoning  string     // of a reply
-	calls      []py.Value // of a reply, as parsed
+	reasoning  string     // text between <think> and </think>
+	calls      []py.Value // parsed tool calls; the prompt repeats them in place of the text
 }
 
 // Documents returns the documents of tools as the official driver passes them to the handlers of local models.
@@ -37,7 +38,7 @@ func (d *Data) Documents(names []string) ([]json.RawMessage, error) {
 		if err != nil {
 			return nil, err
 		}
-		doc, err := hinted(raw, false)
+		doc, err := readDocument(raw, false)
 		if err != nil {
 			return nil, err
 		}
@@ -50,27 +51,25 @@ func (d *Data) Documents(names []string) ([]json.RawMessage, error) {
 	return documents, nil
 }
 
-// NewHandlerChat starts a conversation with the tools on offer at its start.
+// NewHandlerChat starts a conversation with the documents of the tools on offer at its start (Data.Documents). An
+// unknown handler and a document that is not JSON are errors.
 func NewHandlerChat(handler string, documents []json.RawMessage) (*HandlerChat, error) {
 	c := &HandlerChat{handler: handler}
 	if handler != QwenHandler && handler != LlamaHandler {
 		return nil, fmt.Errorf("the official handler %q is not implemented", handler)
 	}
+	write := py.JSON
+	if handler == LlamaHandler {
+		write = indentedJSON
+	}
 	for _, raw := range documents {
+		text := ""
 		v, err := py.FromJSON(raw)
+		if err == nil {
+			text, err = write(v)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("tool document: %w", err)
-		}
-		text, err := py.JSON(v)
-		if err != nil {
-			return nil, fmt.Errorf("tool document: %w", err)
-		}
-		if handler == LlamaHandler { // json.dumps(indent=4)
-			var b bytes.Buffer
-			if err := json.Indent(&b, []byte(text), "", "    "); err != nil {
-				return nil, fmt.Errorf("tool document: %w", err)
-			}
-			text = b.String()
 		}
 		c.documents = append(c.documents, text)
 	}
@@ -95,13 +94,14 @@ func (c *HandlerChat) Reply(text string) []string {
 	decode := DecodeLlama31
 	if c.handler == QwenHandler {
 		decode = DecodeQwen
-		m.calls = qwenItems(text) // also those within the reasoning
+		m.calls = qwenItems(text) // also the calls within the reasoning
 		if parts := strings.Split(text, "</think>"); len(parts) > 1 {
 			opened := strings.Split(strings.TrimRight(parts[0], "\n"), "<think>")
 			m.reasoning = strings.TrimLeft(opened[len(opened)-1], "\n")
 			text = strings.TrimLeft(parts[len(parts)-1], "\n")
 		}
-		if m.text = text; len(m.calls) > 0 {
+		m.text = text
+		if len(m.calls) > 0 {
 			m.text = ""
 		}
 	}
@@ -129,7 +129,7 @@ const handlerLlamaTools = "Given the following functions, please respond with a 
 	"proper arguments that best answers the given prompt.\n\nRespond in the format {\"name\": function name, " +
 	"\"parameters\": dictionary of argument name and its value}.Do not use variables.\n\n"
 
-// llamaPrompt is LlamaHandler_3_1._format_prompt.
+// llamaPrompt reproduces LlamaHandler_3_1._format_prompt. The first user message contains the tool documents.
 func (c *HandlerChat) llamaPrompt() string {
 	var b strings.Builder
 	b.WriteString(handlerLlamaSystem)
@@ -159,7 +159,7 @@ const handlerQwenTail = "\n</tools>\n\nFor each function call, return a json obj
 	"within <tool_call></tool_call> XML tags:\n<tool_call>\n{\"name\": <function-name>, \"arguments\": " +
 	"<args-json-object>}\n</tool_call><|im_end|>\n"
 
-// qwenPrompt is QwenFCHandler._format_prompt. Reasoning before the last user message is omitted.
+// qwenPrompt reproduces QwenFCHandler._format_prompt. Reasoning before the last user message is omitted.
 func (c *HandlerChat) qwenPrompt() (string, error) {
 	var b strings.Builder
 	if len(c.documents) > 0 {
@@ -189,11 +189,12 @@ func (c *HandlerChat) qwenPrompt() (string, error) {
 			}
 		default:
 			b.WriteString("<|im_start|>assistant\n")
-			if text := m.text; i > asked && m.reasoning != "" {
-				b.WriteString("<think>\n" + strings.Trim(m.reasoning, "\n") + "\n</think>\n\n" + strings.TrimLeft(text, "\n"))
-			} else {
-				b.WriteString(text)
+			text := m.text
+			if i > asked && m.reasoning != "" {
+				b.WriteString("<think>\n" + strings.Trim(m.reasoning, "\n") + "\n</think>\n\n")
+				text = strings.TrimLeft(text, "\n")
 			}
+			b.WriteString(text)
 			if err := writeQwenCalls(&b, m.calls); err != nil {
 				return "", err
 			}

@@ -2,10 +2,10 @@ package bfcl
 
 import "math"
 
-// Play executes a complete trajectory: turns of steps of calls, as decoded from model output. The
-// outcomes have the same shape, with nil for skipped empty steps. A trajectory whose number of
-// turns differs from the task's is force-terminated; extra turns are not executed. The step limit
-// does not apply, because the steps are already recorded.
+// Play executes a complete trajectory: turns of steps of calls, as decoded from model output. The outcomes have the
+// same shape, with nil for skipped empty steps. A trajectory whose number of turns differs from the task's is
+// force-terminated; extra turns are not executed. The step limit does not apply, because the steps are already
+// recorded. The error is that of Start.
 func (t *Task) Play(s Settings, turns [][][]string) (*Episode, [][][]Outcome, error) {
 	s.MaxSteps, s.MaxCalls = math.MaxInt, 0
 	e, err := t.Start(s)
@@ -28,7 +28,7 @@ func (t *Task) Play(s Settings, turns [][][]string) (*Episode, [][][]Outcome, er
 		}
 		played = append(played, outcomes)
 	}
-	e.turns = len(turns)
+	e.policyTurns = len(turns)
 	return e, played, nil
 }
 

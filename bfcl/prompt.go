@@ -1,6 +1,7 @@
 package bfcl
 
 import (
+	"slices"
 	"strings"
 
 	"rcgrpo/bfcl/internal/py"
@@ -45,8 +46,8 @@ func DecodePrompt(text string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		name, args := v.At(0)
-		text, err := callText(name, args)
+		name, args := v.At(0) // the only entry
+		text, err := promptCallText(name, args)
 		if err != nil {
 			return nil, err
 		}
@@ -64,11 +65,13 @@ func promptCall(call *py.Call) (*py.Dict, error) {
 		if !ok {
 			break
 		}
-		parts, f = append([]string{a.Name}, parts...), a.X
+		parts = append(parts, a.Name) // from the last name to the first
+		f = a.X
 	}
 	if n, ok := f.(*py.Name); ok {
-		parts = append([]string{n.ID}, parts...)
+		parts = append(parts, n.ID)
 	}
+	slices.Reverse(parts)
 	args := &py.Dict{}
 	for _, k := range call.Keywords {
 		v, err := promptValue(k.Value)
@@ -77,11 +80,10 @@ func promptCall(call *py.Call) (*py.Dict, error) {
 		}
 		args.Set(k.Name, v)
 	}
-	out := &py.Dict{}
-	out.Set(strings.Join(parts, "."), args)
-	return out, nil
+	return py.NewDict(strings.Join(parts, "."), args), nil
 }
 
+// promptValue returns the value of an argument as the official decoder resolves it.
 func promptValue(e py.Expr) (py.Value, error) {
 	switch e := e.(type) {
 	case *py.Const:
@@ -133,8 +135,9 @@ func promptValues(list []py.Expr) ([]py.Value, error) {
 	return values, nil
 }
 
-// callText writes a decoded call: name(k=v, ...).
-func callText(name, arguments py.Value) (string, error) {
+// promptCallText writes a decoded call as name(k=v, ...), with nested calls among its values. callText, which writes
+// the calls of the other decoders, separates arguments without a blank.
+func promptCallText(name, arguments py.Value) (string, error) {
 	args, ok := arguments.(*py.Dict)
 	if !ok {
 		return "", py.AttributeError(arguments, "items")
@@ -150,7 +153,8 @@ func callText(name, arguments py.Value) (string, error) {
 	return py.Str(name) + "(" + strings.Join(list, ", ") + ")", nil
 }
 
-// nestedText writes a value. A dict whose values are dicts counts as a call.
+// nestedText writes a value. The official code takes every dict whose values are all dicts for a call, even an
+// empty dict.
 func nestedText(v py.Value) (string, error) {
 	d, ok := v.(*py.Dict)
 	if !ok {
@@ -165,7 +169,7 @@ func nestedText(v py.Value) (string, error) {
 		if d.Len() == 0 {
 			return "", py.Raise("IndexError", "list index out of range")
 		}
-		return callText(d.At(0))
+		return promptCallText(d.At(0))
 	}
 	var list []string
 	for k, v := range d.All() {
@@ -183,11 +187,7 @@ func nestedText(v py.Value) (string, error) {
 func PromptResults(calls, results []string) string {
 	list := &py.List{}
 	for i := range min(len(calls), len(results)) {
-		item := &py.Dict{}
-		item.Set("role", "tool")
-		item.Set("name", calls[i])
-		item.Set("content", results[i])
-		list.Items = append(list.Items, item)
+		list.Append(py.NewDict("role", "tool", "name", calls[i], "content", results[i]))
 	}
 	return py.Repr(list)
 }

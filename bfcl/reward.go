@@ -8,20 +8,20 @@ import (
 
 // action is a parsed call for the paper's R_action: tool name and arguments by parameter name.
 type action struct {
-	name string
+	name string // of the tool
 	args []actionArg
 }
 
-// actionArg is one argument: its value, or the expression as text if it is not a literal.
+// actionArg is one argument of an action.
 type actionArg struct {
-	name  string
-	value py.Value
-	expr  string
+	name  string   // of the parameter; "" for a positional argument beyond the signature
+	value py.Value // of a literal
+	expr  string   // canonical text (py.Dump) of any other expression; "" for a literal
 }
 
-// readAction parses a call string; false if Python cannot compile it or it is not a call by name.
-// Positional arguments are bound by the tool's signature; those beyond it get names that no ground
-// truth has.
+// readAction parses a call string; it returns false if Python cannot compile the text, or if the text is not a call by
+// name. Positional arguments get their names from the tool's signature. Those beyond it have no name, and serve no
+// argument of the ground truth.
 func readAction(call string) (action, bool) {
 	c := callByName(call)
 	if c == nil {
@@ -59,6 +59,7 @@ func newActionArg(name string, e py.Expr) actionArg {
 	return actionArg{name: name, expr: py.Dump(e)}
 }
 
+// positionalName returns the name of parameter i of a tool, "" beyond its signature and for an unknown tool.
 func positionalName(tool string, i int) string {
 	if t, ok := tools()[tool]; ok && i < len(t.method.Params) {
 		return t.method.Params[i].Name
@@ -67,28 +68,33 @@ func positionalName(tool string, i int) string {
 }
 
 // serves reports whether the call has every argument of the ground-truth call with an equal value.
-func (a action) serves(golden action) bool {
-	if a.name != golden.name {
+func (a action) serves(truth action) bool {
+	if a.name != truth.name {
 		return false
 	}
-	for _, want := range golden.args {
-		if !slices.ContainsFunc(a.args, func(got actionArg) bool {
-			return got.name == want.name && want.name != "" && got.expr == want.expr &&
-				(want.expr != "" || py.Equal(got.value, want.value))
-		}) {
+	for _, want := range truth.args {
+		if !slices.ContainsFunc(a.args, want.equals) {
 			return false
 		}
 	}
 	return true
 }
 
-// actionReward returns R_action and its injective form (bfcl/SPEC.md 11).
-func actionReward(t *Task, made []string) (plain, injective float64) {
-	var golden []string
-	for _, turn := range t.Turns {
-		golden = append(golden, turn.GroundTruth...)
+// equals reports whether another argument is for the same parameter and has an equal value or expression.
+func (a actionArg) equals(b actionArg) bool {
+	if a.name == "" || a.name != b.name || a.expr != b.expr {
+		return false
 	}
-	m := matcher{golden: golden, made: made}
+	return a.expr != "" || py.Equal(b.value, a.value)
+}
+
+// actionReward returns R_action and its injective form (bfcl/SPEC.md 11), each 0 or 1. made has all calls of the
+// policy.
+func actionReward(t *Task, made []string) (plain, injective float64) {
+	m := matcher{made: made}
+	for _, turn := range t.Turns {
+		m.truth = append(m.truth, turn.GroundTruth...)
+	}
 	if !m.all() {
 		return 0, 0
 	}
@@ -100,16 +106,18 @@ func actionReward(t *Task, made []string) (plain, injective float64) {
 
 // matcher pairs ground-truth calls with the policy's calls. It parses only calls whose texts differ.
 type matcher struct {
-	golden, made []string
-	parsed       map[string]parsedAction
-	open         []int // ground-truth calls without an equal text
+	truth, made []string                // calls of the ground truth, and of the policy
+	parsed      map[string]parsedAction // actions by the text of their calls; nil before the first
+	unpaired    []int                   // indices in truth of the calls without a call of equal text; set by all
 }
 
+// parsedAction is the result of readAction.
 type parsedAction struct {
 	action action
 	ok     bool
 }
 
+// action is readAction, once per text.
 func (m *matcher) action(call string) (action, bool) {
 	if p, ok := m.parsed[call]; ok {
 		return p.action, p.ok
@@ -122,30 +130,31 @@ func (m *matcher) action(call string) (action, bool) {
 	return a, ok
 }
 
-func (m *matcher) serves(made, golden string) bool {
-	if made == golden {
+// serves reports whether the call made serves the ground-truth call truth.
+func (m *matcher) serves(made, truth string) bool {
+	if made == truth {
 		return true
 	}
-	g, ok := m.action(golden)
+	want, ok := m.action(truth)
 	if !ok {
 		return false
 	}
-	a, ok := m.action(made)
-	return ok && a.serves(g)
+	got, ok := m.action(made)
+	return ok && got.serves(want)
 }
 
 // all reports whether every ground-truth call is served by some call.
 func (m *matcher) all() bool {
 	free := slices.Clone(m.made) // calls not yet matched by an equal text
-	for i, g := range m.golden {
-		if at := slices.Index(free, g); at >= 0 {
+	for i, call := range m.truth {
+		if at := slices.Index(free, call); at >= 0 {
 			free = slices.Delete(free, at, at+1)
 		} else {
-			m.open = append(m.open, i)
+			m.unpaired = append(m.unpaired, i)
 		}
 	}
-	for _, i := range m.open {
-		if !slices.ContainsFunc(m.made, func(call string) bool { return m.serves(call, m.golden[i]) }) {
+	for _, i := range m.unpaired {
+		if !slices.ContainsFunc(m.made, func(call string) bool { return m.serves(call, m.truth[i]) }) {
 			return false
 		}
 	}
@@ -153,30 +162,30 @@ func (m *matcher) all() bool {
 }
 
 // distinct reports whether different calls can serve all ground-truth calls: bipartite matching by
-// augmenting paths.
+// augmenting paths. It requires that all has returned true.
 func (m *matcher) distinct() bool {
-	if len(m.open) == 0 {
+	if len(m.unpaired) == 0 {
 		return true
 	}
-	owner := make([]int, len(m.made)) // ground-truth call + 1 that it serves
-	var seen []bool
-	var place func(i int) bool
-	place = func(i int) bool {
+	owner := make([]int, len(m.made)) // index + 1 of the ground-truth call that a call serves; 0 if none
+	var seen []bool                   // calls that the current search has tried
+	var assign func(i int) bool
+	assign = func(i int) bool {
 		for j, call := range m.made {
-			if seen[j] || !m.serves(call, m.golden[i]) {
+			if seen[j] || !m.serves(call, m.truth[i]) {
 				continue
 			}
 			seen[j] = true
-			if owner[j] == 0 || place(owner[j]-1) {
+			if owner[j] == 0 || assign(owner[j]-1) {
 				owner[j] = i + 1
 				return true
 			}
 		}
 		return false
 	}
-	for i := range m.golden {
+	for i := range m.truth {
 		seen = make([]bool, len(m.made))
-		if !place(i) {
+		if !assign(i) {
 			return false
 		}
 	}

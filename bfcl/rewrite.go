@@ -9,11 +9,11 @@ import (
 )
 
 // rewrite replaces every identifier before a parenthesis (bfcl/SPEC.md 5.1), also inside string
-// arguments, and removes blanks before the parenthesis. A tool name gets the prefix that instance
-// returns; instance returns "" for other words.
-func rewrite(call string, instance func(name string) string) string {
+// arguments, and removes blanks before the parenthesis. instanceOf returns the variable of the instance
+// that has a tool of that name, which becomes a prefix of the name; it returns "" for other words.
+func rewrite(call string, instanceOf func(name string) string) string {
 	var b strings.Builder
-	done := 0
+	done := 0 // call[:done] is rewritten
 	for at := 0; at < len(call); at++ {
 		if call[at] != '(' {
 			continue
@@ -24,8 +24,8 @@ func rewrite(call string, instance func(name string) string) string {
 		}
 		word := call[start:end]
 		b.WriteString(call[done:start])
-		if name := instance(word); name != "" {
-			b.WriteString(name)
+		if instance := instanceOf(word); instance != "" {
+			b.WriteString(instance)
 			b.WriteByte('.')
 		}
 		b.WriteString(word)
@@ -87,8 +87,8 @@ var banned = map[string]bool{
 	"kill": true, "exit": true, "quit": true, "remove": true, "unlink": true, "popen": true, "Popen": true, "run": true,
 }
 
-// refused returns the banned name at the start of a rewritten call, or "" (bfcl/SPEC.md 5.2).
-func refused(rewritten string) string {
+// bannedName returns the banned name at the start of a rewritten call, or "" (bfcl/SPEC.md 5.2).
+func bannedName(rewritten string) string {
 	name, _, _ := strings.Cut(rewritten, "(")
 	if pieces := strings.SplitN(name, ".", 3); len(pieces) > 1 {
 		name = pieces[1]

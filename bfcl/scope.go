@@ -11,15 +11,16 @@ import (
 // official executor's eval can access (builtins, attributes, methods of values) is unsupported.
 type scope struct{ *instances }
 
+// instanceValue is the value of an instance's variable.
 type instanceValue struct {
 	class string
-	index int
+	index int // index of the class in the task
 }
 
 // methodValue is a tool bound to its instance.
 type methodValue struct {
 	tool     tool
-	instance int // its index
+	instance int // index of its class in the task
 }
 
 func (v *instanceValue) PyType() string              { return v.class }

@@ -14,7 +14,7 @@ type Split struct{ Train, Test []*Task }
 
 // assignFamilies sets the family of every task: the connected components of "same number", "same
 // initial state of the task's classes" and "same non-empty ground truth". The name contains the
-// smallest task number of the family.
+// smallest task number of the family. The algorithm is union-find.
 func assignFamilies(tasks []*Task) {
 	parent := make([]int, len(tasks))
 	for i := range parent {
@@ -27,7 +27,7 @@ func assignFamilies(tasks []*Task) {
 		}
 		return parent[i]
 	}
-	first := map[string]int{}
+	first := map[string]int{} // key -> index of the first task that has it
 	for i, t := range tasks {
 		for _, key := range familyKeys(t) {
 			if j, ok := first[key]; ok {
@@ -37,7 +37,7 @@ func assignFamilies(tasks []*Task) {
 			}
 		}
 	}
-	lowest := map[int]int{}
+	lowest := map[int]int{} // root -> smallest number of its tasks
 	for i, t := range tasks {
 		r := root(i)
 		if n, ok := lowest[r]; !ok || t.Number < n {
@@ -58,7 +58,8 @@ func familyKeys(t *Task) []string {
 	return keys
 }
 
-// stateKey returns the initial state of the task's classes as text with sorted keys.
+// stateKey returns the initial state of the task's classes as text with sorted keys. A state that is not JSON equals no
+// other.
 func stateKey(t *Task) string {
 	v, err := py.FromJSON(t.InitialConfig)
 	config, ok := v.(*py.Dict)
@@ -82,6 +83,7 @@ func stateKey(t *Task) string {
 	return b.String()
 }
 
+// sortKeys returns a copy of v in which the keys of all dicts are sorted.
 func sortKeys(v py.Value) py.Value {
 	switch v := v.(type) {
 	case *py.List:
@@ -117,14 +119,15 @@ func truthKey(t *Task) string {
 	return b.String()
 }
 
-// FamilySplit draws whole families until the test set contains at least the share of the task
-// numbers. No family has tasks in both sets; both sets keep the order of tasks.
+// FamilySplit draws whole families at random until the test set contains at least the share of the task
+// numbers. No family has tasks in both sets; both sets keep the order of tasks. A share that is not between 0 and 1 and
+// a task without a family are errors.
 func FamilySplit(tasks []*Task, share float64, seed int64) (Split, error) {
 	if share <= 0 || share >= 1 {
 		return Split{}, fmt.Errorf("split by family: test share must be between 0 and 1, got %v", share)
 	}
-	numbers := map[string]map[int]bool{} // family -> numbers
-	all := map[int]bool{}
+	numbers := map[string]map[int]bool{} // family -> numbers of its tasks
+	allNumbers := map[int]bool{}
 	var families []string
 	for _, t := range tasks {
 		if t.Family == "" {
@@ -135,24 +138,23 @@ func FamilySplit(tasks []*Task, share float64, seed int64) (Split, error) {
 			families = append(families, t.Family)
 		}
 		numbers[t.Family][t.Number] = true
-		all[t.Number] = true
+		allNumbers[t.Number] = true
 	}
 	r := py.NewRandom(seed)
 	r.Shuffle(len(families), func(i, j int) { families[i], families[j] = families[j], families[i] })
-	test := map[string]bool{}
-	held := map[int]bool{}
-	for _, f := range families {
-		if float64(len(held)) >= share*float64(len(all)) {
+	testFamilies, testNumbers := map[string]bool{}, map[int]bool{}
+	for _, family := range families {
+		if float64(len(testNumbers)) >= share*float64(len(allNumbers)) {
 			break
 		}
-		test[f] = true
-		for n := range numbers[f] {
-			held[n] = true
+		testFamilies[family] = true
+		for n := range numbers[family] {
+			testNumbers[n] = true
 		}
 	}
 	var s Split
 	for _, t := range tasks {
-		if test[t.Family] {
+		if testFamilies[t.Family] {
 			s.Test = append(s.Test, t)
 		} else {
 			s.Train = append(s.Train, t)
@@ -172,28 +174,30 @@ const (
 // within a category: "file" or "lexicographic". Its test tasks have siblings in the training set;
 // Certify counts them.
 func PaperSplit(tasks []*Task, order string) (Split, error) {
-	ids := slices.Clone(tasks)
-	within, known := map[string]func(a, b *Task) int{
-		"file":          func(a, b *Task) int { return a.Number - b.Number },
-		"lexicographic": func(a, b *Task) int { return strings.Compare(a.ID, b.ID) },
-	}[order]
-	if !known {
+	var within func(a, b *Task) int
+	switch order {
+	case "file":
+		within = func(a, b *Task) int { return a.Number - b.Number }
+	case "lexicographic":
+		within = func(a, b *Task) int { return strings.Compare(a.ID, b.ID) }
+	default:
 		return Split{}, fmt.Errorf("paper split: the order of ids must be \"file\" or \"lexicographic\", got %q", order)
 	}
-	rank := func(t *Task) int { return slices.Index(Categories, t.Category) }
-	slices.SortStableFunc(ids, func(a, b *Task) int { return cmp.Or(rank(a)-rank(b), within(a, b)) })
-	if len(ids) <= paperTest {
-		return Split{}, fmt.Errorf("paper split: got %d tasks, want more than %d", len(ids), paperTest)
+	if len(tasks) <= paperTest {
+		return Split{}, fmt.Errorf("paper split: got %d tasks, want more than %d", len(tasks), paperTest)
 	}
+	shuffled := slices.Clone(tasks)
+	rank := func(t *Task) int { return slices.Index(Categories, t.Category) }
+	slices.SortStableFunc(shuffled, func(a, b *Task) int { return cmp.Or(rank(a)-rank(b), within(a, b)) })
 	r := py.NewRandom(paperSeed)
-	r.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
-	return Split{Train: ids[paperTest:], Test: ids[:paperTest]}, nil
+	r.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
+	return Split{Train: shuffled[paperTest:], Test: shuffled[:paperTest]}, nil
 }
 
 // Certificate reports the overlap of the two sets of a split.
 type Certificate struct {
-	Train    int            `json:"train"`           // tasks
-	Test     int            `json:"test"`            // tasks
+	Train    int            `json:"train"`           // number of training tasks
+	Test     int            `json:"test"`            // number of test tasks
 	Category map[string]int `json:"test_categories"` // test tasks by category
 
 	Families      Overlap `json:"families"`
@@ -209,14 +213,15 @@ type Overlap struct {
 	TestTasks int `json:"test_tasks"` // test tasks whose value occurs in the training set
 }
 
-// Certify compares two sets of tasks. Empty ground truths are ignored.
+// Certify compares two sets of tasks. It ignores empty ground truths, and numbers and initial states of the tasks of a
+// program, which have neither.
 func Certify(train, test []*Task) Certificate {
 	c := Certificate{Train: len(train), Test: len(test), Category: map[string]int{}}
 	for _, t := range test {
 		c.Category[t.Category]++
 	}
 	c.Families = overlap(train, test, func(t *Task) string { return t.Family })
-	own := func(key func(t *Task) string) func(*Task) string { // tasks of a program have neither
+	ofBenchmark := func(key func(t *Task) string) func(*Task) string { // key, or "" for the task of a program
 		return func(t *Task) string {
 			if t.Spec != nil {
 				return ""
@@ -224,12 +229,13 @@ func Certify(train, test []*Task) Certificate {
 			return key(t)
 		}
 	}
-	c.Numbers = overlap(train, test, own(func(t *Task) string { return fmt.Sprint(t.Number) }))
-	c.InitialStates = overlap(train, test, own(stateKey))
+	c.Numbers = overlap(train, test, ofBenchmark(func(t *Task) string { return fmt.Sprint(t.Number) }))
+	c.InitialStates = overlap(train, test, ofBenchmark(stateKey))
 	c.GroundTruths = overlap(train, test, truthKey)
 	return c
 }
 
+// overlap counts the values of key, except "", in the test set and in both sets.
 func overlap(train, test []*Task, key func(*Task) string) Overlap {
 	known := map[string]bool{}
 	for _, t := range train {

@@ -7,14 +7,19 @@ import (
 	"rcgrpo/bfcl/internal/py"
 )
 
-// decodeState reads the JSON encoding that fixtures and long_context.json use for values without a
-// JSON type: {"$repr": ..., "$type": ...}, {"$float": ...}, {"$dict": ...}, {"$tuple": ...},
-// {"$set": ...}.
-func decodeState(v py.Value) py.Value {
+// decodeValue reads the encoding that fixtures and long_context.json use for values without a JSON type:
+//
+//	{"$float": "nan"}                   NaN; also "inf" and "-inf"
+//	{"$dict": [[key, value], ...]}      a dict with keys that are not plain strings
+//	{"$tuple": [...]}, {"$set": [...]}
+//	{"$repr": text, "$type": class}     a value that only prints
+//
+// It changes lists and dicts in place.
+func decodeValue(v py.Value) py.Value {
 	switch v := v.(type) {
 	case *py.List:
 		for i, item := range v.Items {
-			v.Items[i] = decodeState(item)
+			v.Items[i] = decodeValue(item)
 		}
 	case *py.Dict:
 		if name, ok := v.Get("$repr"); ok {
@@ -26,40 +31,41 @@ func decodeState(v py.Value) py.Value {
 		}
 		if pairs, ok := v.Get("$dict"); ok {
 			d := py.NewDict()
-			list, _ := pairs.(*py.List)
-			for i := 0; list != nil && i < len(list.Items); i++ {
-				if pair, ok := list.Items[i].(*py.List); ok && len(pair.Items) == 2 {
-					d.Set(decodeState(pair.Items[0]), decodeState(pair.Items[1]))
+			items, _ := py.Iterate(pairs)
+			for _, item := range items {
+				if pair, ok := item.(*py.List); ok && len(pair.Items) == 2 {
+					d.Set(decodeValue(pair.Items[0]), decodeValue(pair.Items[1]))
 				}
 			}
 			return d
 		}
 		if items, ok := v.Get("$tuple"); ok {
-			if list, ok := decodeState(items).(*py.List); ok {
+			if list, ok := decodeValue(items).(*py.List); ok {
 				return py.Tuple(list.Items)
 			}
 		}
 		if items, ok := v.Get("$set"); ok {
-			if list, ok := decodeState(items).(*py.List); ok {
+			if list, ok := decodeValue(items).(*py.List); ok {
 				return py.NewSet(list.Items...)
 			}
 		}
 		for k, item := range v.All() {
-			v.Set(k, decodeState(item))
+			v.Set(k, decodeValue(item))
 		}
 	}
 	return v
 }
 
-// encodeState converts a value of an instance into the encoding of decodeState; files and
-// directories become {"$file": ...} and {"$dir": ...}. The result shares nothing with v.
-func encodeState(v py.Value) py.Value { return (&stateEncoder{}).value(v) }
+// encodeValue converts a value of an instance into the encoding of decodeValue; files and
+// directories become {"$file": ...} and {"$dir": ...}. The result shares no list or dict with v.
+func encodeValue(v py.Value) py.Value { return (&valueEncoder{}).value(v) }
 
-// stateEncoder tracks the objects that enclose the current one, because a directory may contain
+// valueEncoder tracks the objects that enclose the current one, because a directory may contain
 // itself.
-type stateEncoder struct{ path []any }
+type valueEncoder struct{ path []any }
 
-func (e *stateEncoder) within(object any, f func() py.Value) py.Value {
+// within returns f(), during which object encloses the values; {"$cycle": true} if it already does.
+func (e *valueEncoder) within(object any, f func() py.Value) py.Value {
 	for _, p := range e.path {
 		if p == object {
 			return py.NewDict("$cycle", true)
@@ -70,7 +76,7 @@ func (e *stateEncoder) within(object any, f func() py.Value) py.Value {
 	return f()
 }
 
-func (e *stateEncoder) items(items []py.Value) *py.List {
+func (e *valueEncoder) items(items []py.Value) *py.List {
 	out := make([]py.Value, len(items))
 	for i, item := range items {
 		out[i] = e.value(item)
@@ -78,7 +84,7 @@ func (e *stateEncoder) items(items []py.Value) *py.List {
 	return py.NewList(out...)
 }
 
-func (e *stateEncoder) value(v py.Value) py.Value {
+func (e *valueEncoder) value(v py.Value) py.Value {
 	switch v := v.(type) {
 	case float64:
 		if math.IsNaN(v) || math.IsInf(v, 0) {
@@ -100,13 +106,13 @@ func (e *stateEncoder) value(v py.Value) py.Value {
 		return e.within(v, func() py.Value {
 			return py.NewDict("$dir", e.value(v.Name), "contents", e.value(v.Contents))
 		})
-	case py.Named:
+	case py.Object:
 		return py.NewDict("$repr", py.Repr(v), "$type", v.PyType())
 	}
 	return v
 }
 
-func (e *stateEncoder) dict(v *py.Dict) py.Value {
+func (e *valueEncoder) dict(v *py.Dict) py.Value {
 	plain := true
 	for _, k := range v.Keys() {
 		s, ok := k.(string)
@@ -126,11 +132,11 @@ func (e *stateEncoder) dict(v *py.Dict) py.Value {
 	return py.NewDict("$dict", pairs)
 }
 
-// stateJSON writes the public attributes of an instance in order, encoded by encodeState.
-func stateJSON(attrs []api.Attr) (string, error) {
+// attrsJSON writes attributes of an instance in order as a JSON object, with values encoded by encodeValue.
+func attrsJSON(attrs []api.Attr) (string, error) {
 	d := py.MakeDict(len(attrs))
 	for _, a := range attrs {
-		d.Set(a.Name, encodeState(a.Value))
+		d.Set(a.Name, encodeValue(a.Value))
 	}
 	return py.JSON(d)
 }

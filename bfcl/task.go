@@ -1,8 +1,6 @@
 package bfcl
 
-import (
-	"encoding/json"
-)
+import "encoding/json"
 
 // Categories of the benchmark's multi-turn part, in official (and alphabetical) order.
 var Categories = []string{"base", "long_context", "miss_func", "miss_param"}
@@ -10,30 +8,32 @@ var Categories = []string{"base", "long_context", "miss_func", "miss_param"}
 // TasksFile is the file of a tasks artifact: one Task per line.
 const TasksFile = "tasks.jsonl"
 
-// Task is one multi-turn task: an official one, or a drill of the same form. Its JSON form is the
-// row of a tasks artifact (tasks.jsonl) and round-trips.
+// Task is one multi-turn task: an official one, a drill of the same form, or a task of a program. Its JSON form is the
+// row of a tasks artifact (TasksFile) and round-trips.
 type Task struct {
 	ID       string   `json:"id"`               // "multi_turn_base_17", "drill_3_00042"
-	Category string   `json:"category"`         // one of Categories
-	Number   int      `json:"number"`           // the number at the end of the id
+	Category string   `json:"category"`         // one of Categories, "copy" for copy drills, or a program's own
+	Number   int      `json:"number"`           // number at the end of the id; tasks of several categories share it
 	Family   string   `json:"family"`           // unit of the split: no family has tasks in both sets
-	Classes  []string `json:"classes"`          // classes of the task, in tool-list order
+	Classes  []string `json:"classes"`          // names of the classes whose tools are on offer, in this order
 	Prompt   string   `json:"prompt,omitempty"` // PromptTurns or PromptMerged
 
-	// InitialConfig is the scenario as JSON in its original key order: class name -> scenario.
+	// InitialConfig is a JSON object from class name to scenario, the initial state of the class, in its original key
+	// order. A class without an entry starts with its defaults.
 	InitialConfig json.RawMessage `json:"initial_config"`
 	Turns         []Turn          `json:"turns"`
 
-	// Spec is the task of a program as the program returned it (stages/internal/environment); the reader sets Program.
-	// Such a task has ID, Category and Family, and no other field. Both are empty for tasks of the benchmark.
+	// Spec is the task of a program as the program returned it (stages/internal/environment). Such a task has ID,
+	// Category, Family and Program besides Spec, and no other field. The reader of a tasks artifact sets Program.
+	// Spec and Program are empty for tasks of the benchmark and for drills.
 	Spec    json.RawMessage `json:"spec,omitempty"`
 	Program Program         `json:"-"`
 }
 
 // Program locates the program of a task.
 type Program struct {
-	Dir       string // tasks artifact that describes it
-	Processes int    // to start at most; 0: one
+	Dir       string // folder of the tasks artifact that describes the program
+	Processes int    // largest number of its processes at a time; 0 means one
 }
 
 // Turn is one user request with its ground truth.

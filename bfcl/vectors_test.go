@@ -197,7 +197,7 @@ func throughMethod(t *testing.T, v vector) string {
 		args = strings.Join(list, ", ")
 	}
 	e := must.Get(mathTask().Start(Settings{}))(t)
-	return e.model.run(v.Kind + "(" + args + ")").Text
+	return e.policy.run(v.Kind + "(" + args + ")").Text
 }
 
 func mathTask() *Task {

@@ -22,11 +22,11 @@ type Verdict struct {
 	Turn      int      `json:"turn"`                 // index of the failed turn; -1 without one
 	Class     string   `json:"class,omitempty"`      // state mismatch: the first class that differs
 	Attrs     []string `json:"attrs,omitempty"`      // state mismatch: the attributes that differ, in order
-	Missing   []string `json:"missing,omitempty"`    // response mismatch: reference results that the policy never received
+	Missing   []string `json:"missing,omitempty"`    // response mismatch: the results that never came
 
 	RState           float64 `json:"r_state"`            // 1 if the final states agree (bfcl/SPEC.md 11)
 	RAction          float64 `json:"r_action"`           // 1 if every ground-truth call was made
-	RActionInjective float64 `json:"r_action_injective"` // the same, with a different call for each
+	RActionInjective float64 `json:"r_action_injective"` // 1 if a different call was made for every ground-truth call
 	Reward           float64 `json:"reward"`             // RState * RAction
 
 	UnsupportedCalls int `json:"unsupported_calls,omitempty"` // calls outside the supported subset of Python (SPEC.md)
@@ -38,10 +38,10 @@ type Verdict struct {
 type TurnCheck struct {
 	GroundTruthEmpty bool        `json:"gt_empty"`
 	ModelEmpty       bool        `json:"model_empty"` // the policy executed nothing in this turn
-	State            bool        `json:"state"`       // every class is in the reference's state
+	State            bool        `json:"state"`       // both sides have the same state in every class
 	Diff             []ClassDiff `json:"diff,omitempty"`
-	Response         bool        `json:"response"` // the reference's results of this turn are among the policy's so far
-	Missing          []string    `json:"missing,omitempty"`
+	Response         bool        `json:"response"`          // the policy has received every ground-truth result
+	Missing          []string    `json:"missing,omitempty"` // the results that are not
 }
 
 // ClassDiff names the attributes of one class that differ, in the order of the class.
@@ -50,21 +50,23 @@ type ClassDiff struct {
 	Attrs []string `json:"attrs"`
 }
 
-// check executes turn k of the ground truth on the reference and compares both sides.
-func (e *Episode) check(reference *instances, k int, modelEmpty bool) TurnCheck {
-	truth := e.task.Turns[k].GroundTruth
-	c := TurnCheck{GroundTruthEmpty: len(truth) == 0, ModelEmpty: modelEmpty, State: true, Response: true}
+// check executes turn k of the ground truth on the truth's instances and compares them with the policy's. truth is
+// e.truth, or a clone of it, on which Verdict executes the turns that the policy has not reached. policyEmpty says that
+// the policy executed nothing in turn k.
+func (e *Episode) check(truth *instances, k int, policyEmpty bool) TurnCheck {
+	calls := e.task.Turns[k].GroundTruth
+	c := TurnCheck{GroundTruthEmpty: len(calls) == 0, ModelEmpty: policyEmpty, State: true}
 	var expected []string
-	for _, call := range truth {
-		expected = append(expected, reference.run(call).Text)
+	for _, call := range calls {
+		expected = append(expected, truth.run(call).Text)
 	}
 	for i, class := range e.task.Classes {
-		attrs := e.differing[i] // of the last comparison, which holds until an instance is touched
-		if !e.model.untouched(i) || !reference.untouched(i) {
-			attrs = equalInstances(reference.list[i], e.model.list[i])
-			if reference == e.reference {
+		attrs := e.differing[i] // The last comparison holds until a call touches one of the two instances.
+		if !e.policy.untouched(i) || !truth.untouched(i) {
+			attrs = differingAttrs(truth.list[i], e.policy.list[i])
+			if truth == e.truth { // A comparison with a clone says nothing about the episode itself.
 				e.differing[i] = attrs
-				e.model.touched[i], reference.touched[i] = false, false
+				e.policy.touched[i], truth.touched[i] = false, false
 			}
 		}
 		if attrs != nil {
@@ -77,7 +79,7 @@ func (e *Episode) check(reference *instances, k int, modelEmpty bool) TurnCheck 
 	return c
 }
 
-// missingResults returns the multiset difference of expected and got.
+// missingResults returns the results of expected that got lacks, counted as multisets; nil if there is none.
 func missingResults(expected, got []string) (missing []string) {
 	used := make([]bool, len(got))
 	for _, want := range expected {
@@ -100,21 +102,21 @@ func missingResults(expected, got []string) (missing []string) {
 // normally. The episode may continue afterwards.
 func (e *Episode) Verdict() Verdict {
 	v := Verdict{Turn: -1, Turns: e.checks, UnsupportedCalls: e.unsupported}
-	reference := e.reference
-	turns := e.turns
+	truth := e.truth
+	turns := e.policyTurns
 	if e.turn < len(e.task.Turns) {
 		// The episode may continue, so the rest of the ground truth is executed on a copy.
-		reference = e.reference.clone(&py.Memo{})
+		truth = e.truth.clone(&py.Memo{})
 		v.Turns = append([]TurnCheck(nil), e.checks...)
 		for k := e.turn; k < len(e.task.Turns); k++ {
-			v.Turns = append(v.Turns, e.check(reference, k, k > e.turn || e.steps == 0))
+			v.Turns = append(v.Turns, e.check(truth, k, k > e.turn || e.turnSteps == 0))
 		}
-		if e.steps > 0 {
-			turns++
+		if e.turnSteps > 0 {
+			turns++ // The policy has begun the current turn.
 		}
 	}
 	v.official(e.task, turns)
-	if equal := e.equalStates(reference); equal {
+	if e.equalStates(truth) {
 		v.RState = 1
 	}
 	v.RAction, v.RActionInjective = actionReward(e.task, e.calls)
@@ -122,19 +124,20 @@ func (e *Episode) Verdict() Verdict {
 	return v
 }
 
-func (e *Episode) equalStates(reference *instances) bool {
+// equalStates reports whether both sides have the same final state. truth has executed the complete ground truth.
+func (e *Episode) equalStates(truth *instances) bool {
 	if n := len(e.checks); n == len(e.task.Turns) {
 		return e.checks[n-1].State
 	}
-	for i := range reference.list {
-		if equalInstances(reference.list[i], e.model.list[i]) != nil {
+	for i := range truth.list {
+		if differingAttrs(truth.list[i], e.policy.list[i]) != nil {
 			return false
 		}
 	}
 	return true
 }
 
-// official finds the first failure in the official order (bfcl/SPEC.md 8).
+// official finds the first failure in the official order (bfcl/SPEC.md 8). turns is the number of turns of the policy.
 func (v *Verdict) official(t *Task, turns int) {
 	if turns != len(t.Turns) {
 		v.ErrorType = ErrForceTerminated

@@ -7,7 +7,7 @@ import (
 	"rcgrpo/bfcl"
 )
 
-// slots are the argument names of copy drills, each with the words that introduce its value.
+// slots are the argument names of copy drills, each with the words that may introduce its value in the request.
 var slots = []struct {
 	name  string
 	words []string

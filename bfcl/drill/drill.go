@@ -12,7 +12,7 @@ import (
 	"rcgrpo/bfcl"
 )
 
-// Form selects the kind of drill.
+// Form selects the length of a drill, and whether it has an environment.
 type Form string
 
 const (
@@ -21,10 +21,10 @@ const (
 	Multi  Form = "multi"  // two to four turns
 )
 
-// Tokens returns about how many tokens an expert's trajectory of a form has, with the tokenizer of drills_base.hcl.
+// Tokens estimates the number of tokens of an expert's trajectory of this form, with the tokenizer of drills_base.hcl.
 func (f Form) Tokens() int { return map[Form]int{Copy: 40, Single: 50, Multi: 130}[f] }
 
-// Set selects the side of the split and the wording.
+// Set selects the side of the split (HeldOut) and the wording.
 type Set string
 
 const (
@@ -33,10 +33,10 @@ const (
 	TestNew Set = "test_new" // at least one held-out pair, held-out wording in every turn
 )
 
-// attempts limits the rejection sampling of one drill. A draw is rejected if its state admits no
+// maxDraws limits the rejection sampling of one drill. A draw is rejected if its state admits no
 // further intent or it belongs to the other side of the split. About half of the draws are
 // accepted, so the limit is never reached.
-const attempts = 10_000
+const maxDraws = 10_000
 
 // Generate returns n drills of one form and set. The same rng state gives identical drills; ids are
 // prefix and an index ("drill_train" gives drill_train_0, drill_train_1, ...). Copy and single
@@ -67,6 +67,7 @@ func Generate(rng *rand.Rand, form Form, set Set, prefix string, n int) ([]*bfcl
 	return tasks, nil
 }
 
+// generate returns a drill without id and number.
 func generate(rng *rand.Rand, form Form, set Set) (*bfcl.Task, error) {
 	if form == Copy {
 		return copyDrill(rng), nil
@@ -76,13 +77,13 @@ func generate(rng *rand.Rand, form Form, set Set) (*bfcl.Task, error) {
 	if form == Multi {
 		turns = [...]int{2, 2, 3, 3, 4}[rng.IntN(5)]
 	}
-	for range attempts {
+	for range maxDraws {
 		d := newDraft(rng, classes, set == TestNew)
-		if d.fill(turns) && d.belongs(form, set) {
+		if d.addTurns(turns) && d.belongs(form, set) {
 			return d.task()
 		}
 	}
-	return nil, fmt.Errorf("generate drills: no %s drill of the set %s in %d draws", form, set, attempts)
+	return nil, fmt.Errorf("generate drills: no %s drill of the set %s in %d draws", form, set, maxDraws)
 }
 
 // HeldOut reports whether only test drills may contain intent b directly after intent a. It is true
@@ -95,20 +96,23 @@ func HeldOut(a, b string) bool {
 // draft is a drill during its generation.
 type draft struct {
 	rng     *rand.Rand
-	heldOut bool // held-out wording
+	heldOut bool // the requests have the held-out wording
 	classes []string
 	initial map[string]any // class name -> scenario before the first turn
-	files   *fileSystem    // nil if the class is not used
+
+	// The state after the turns so far; nil if the drill does not use the class.
+	files   *fileSystem
 	tickets *ticketDesk
 	mail    *mailbox
-	intents []string
-	turns   []bfcl.Turn
-	kind    string // category
+
+	intents  []string // names of the intents so far
+	turns    []bfcl.Turn
+	category string
 }
 
-// mixes are the combinations of classes and their probabilities in per cent.
+// mixes are the combinations of classes of a drill.
 var mixes = []struct {
-	share   int
+	percent int // probability
 	classes []string
 }{
 	{38, []string{"GorillaFileSystem"}},
@@ -119,18 +123,20 @@ var mixes = []struct {
 	{7, []string{"TicketAPI", "MessageAPI"}},
 }
 
+// drawClasses draws the classes of a drill from mixes.
 func drawClasses(rng *rand.Rand) []string {
 	x := rng.IntN(100)
 	for _, mix := range mixes {
-		if x -= mix.share; x < 0 {
+		if x -= mix.percent; x < 0 {
 			return mix.classes
 		}
 	}
 	return mixes[0].classes // unreachable: the probabilities sum to 100
 }
 
+// newDraft returns a draft without turns, with random initial states of the classes.
 func newDraft(rng *rand.Rand, classes []string, heldOut bool) *draft {
-	d := &draft{rng: rng, heldOut: heldOut, classes: classes, initial: map[string]any{}, kind: "base"}
+	d := &draft{rng: rng, heldOut: heldOut, classes: classes, initial: map[string]any{}, category: "base"}
 	for _, class := range d.classes {
 		switch class {
 		case "GorillaFileSystem":
@@ -147,18 +153,18 @@ func newDraft(rng *rand.Rand, classes []string, heldOut bool) *draft {
 	return d
 }
 
-// fill adds turns of one intent each. It returns false if the state admits no intent, or if an
-// offered class remains unused.
-func (d *draft) fill(turns int) bool {
+// addTurns adds so many intents, each of one turn or, if its request omits a value, of two. It returns false if the
+// state admits no intent, or if a drill of several turns leaves one of its classes unused.
+func (d *draft) addTurns(turns int) bool {
 	used := map[string]bool{}
 	for range turns {
-		in, made, ok := d.choose()
+		in, drawn, ok := d.choose()
 		if !ok {
 			return false
 		}
 		used[in.class] = true
 		d.intents = append(d.intents, in.name)
-		d.addTurn(in, made)
+		d.addTurn(in, drawn)
 	}
 	for _, class := range d.classes {
 		if turns > 1 && !used[class] {
@@ -168,53 +174,54 @@ func (d *draft) fill(turns int) bool {
 	return true
 }
 
-// referBack is the probability that a later turn prefers an intent that refers to an earlier one.
-const referBack = 0.35
+// referBackProbability is the probability that a turn after the first prefers an intent that refers to an earlier turn.
+const referBackProbability = 0.35
 
 // choose draws an intent that the state admits and applies it to the draft's model of the state.
-func (d *draft) choose() (intent, made, bool) {
-	later := len(d.turns) > 0 && d.rng.Float64() < referBack
-	for _, refers := range []bool{later, false} {
+func (d *draft) choose() (intent, drawn, bool) {
+	preferred := len(d.turns) > 0 && d.rng.Float64() < referBackProbability
+	for _, refersBack := range []bool{preferred, false} {
 		var fit []intent
 		for _, in := range intents() {
-			if in.later == refers && slices.Contains(d.classes, in.class) {
+			if in.refersBack == refersBack && slices.Contains(d.classes, in.class) {
 				fit = append(fit, in)
 			}
 		}
 		d.rng.Shuffle(len(fit), func(i, j int) { fit[i], fit[j] = fit[j], fit[i] })
 		for _, in := range fit {
-			if m, ok := in.make(d); ok {
-				return in, m, true
+			if drawn, ok := in.draw(d); ok {
+				return in, drawn, true
 			}
 		}
 	}
-	return intent{}, made{}, false
+	return intent{}, drawn{}, false
 }
 
-// made is an intent with its values: those of the phrasing, and its calls.
-type made struct {
-	fill  map[string]string
-	calls []string
+// drawn is what an intent drew: the values of the placeholders in its phrases, and the ground truth.
+type drawn struct {
+	values map[string]string // placeholder without braces -> value
+	calls  []string
 }
 
-// missing is the probability that an intent that may lack its value does: the request omits it, its
-// ground-truth turn is empty, and the next turn supplies it.
-const missing = 0.27
+// vagueProbability is the probability that an intent with a vague phrase uses it: the request omits a value, the ground
+// truth of its turn is empty, and the next turn supplies the value.
+const vagueProbability = 0.27
 
-func (d *draft) addTurn(in intent, m made) {
+// addTurn adds the request and the ground truth of an intent.
+func (d *draft) addTurn(in intent, m drawn) {
 	d.forget(in)
-	if in.vague != "" && d.rng.Float64() < missing {
-		d.kind = "miss_param"
+	if in.vague != "" && d.rng.Float64() < vagueProbability {
+		d.category = "miss_param"
 		d.turns = append(d.turns,
-			bfcl.Turn{User: d.open(in.vague), GroundTruth: []string{}},
-			bfcl.Turn{User: replace("The file is {f}.", m.fill), GroundTruth: m.calls})
+			bfcl.Turn{User: d.withOpener(in.vague), GroundTruth: []string{}},
+			bfcl.Turn{User: replace("The file is {f}.", m.values), GroundTruth: m.calls})
 		return
 	}
 	phrase := in.phrases[d.rng.IntN(4)]
 	if d.heldOut {
 		phrase = in.phrases[4]
 	}
-	d.turns = append(d.turns, bfcl.Turn{User: d.open(replace(phrase, m.fill)), GroundTruth: m.calls})
+	d.turns = append(d.turns, bfcl.Turn{User: d.withOpener(replace(phrase, m.values)), GroundTruth: m.calls})
 }
 
 // forget clears "it" after a turn without a file: "it" always means a file of the previous turn.
@@ -224,8 +231,9 @@ func (d *draft) forget(in intent) {
 	}
 }
 
-// open prefixes a phrase with an opener and lowers its first letter (except the word "I").
-func (d *draft) open(phrase string) string {
+// withOpener prefixes a phrase with an opener, or returns it unchanged if it draws none. After an opener the first
+// letter is lower case, except in the word "I".
+func (d *draft) withOpener(phrase string) string {
 	i := d.rng.IntN(8)
 	switch {
 	case i >= len(openers):
@@ -237,14 +245,15 @@ func (d *draft) open(phrase string) string {
 	}
 }
 
-func replace(phrase string, fill map[string]string) string {
-	for name, value := range fill {
+// replace replaces the placeholders {name} of a phrase. No value contains braces, so the order is irrelevant.
+func replace(phrase string, values map[string]string) string {
+	for name, value := range values {
 		phrase = strings.ReplaceAll(phrase, "{"+name+"}", value)
 	}
 	return phrase
 }
 
-// belongs applies the split.
+// belongs reports whether the sequence of intents is on the set's side of the split.
 func (d *draft) belongs(form Form, set Set) bool {
 	if form == Single {
 		return true
@@ -263,7 +272,7 @@ func (d *draft) task() (*bfcl.Task, error) {
 		return nil, fmt.Errorf("generate drills: encode the initial state: %w", err)
 	}
 	return &bfcl.Task{
-		Category:      d.kind,
+		Category:      d.category,
 		Family:        strings.Join(d.intents, " > "),
 		Classes:       d.classes,
 		InitialConfig: scenario,

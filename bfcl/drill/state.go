@@ -15,6 +15,7 @@ import (
 // object is a JSON object with ordered keys, because the classes print them in order.
 type object []member
 
+// member is one entry of an object.
 type member struct {
 	key   string
 	value any
@@ -43,9 +44,10 @@ func (o object) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
+// noun draws a word.
 func noun(rng *rand.Rand) string { return nouns()[rng.IntN(len(nouns()))] }
 
-// stem returns the name of a file or folder: one word, or two in 15 % of cases.
+// stem draws the name of a file or folder: one word, or two in 15 % of cases.
 func stem(rng *rand.Rand) string {
 	if rng.Float64() < 0.15 {
 		return noun(rng) + "_" + noun(rng)
@@ -53,7 +55,7 @@ func stem(rng *rand.Rand) string {
 	return noun(rng)
 }
 
-// text returns one or two words.
+// text draws one or two words.
 func text(rng *rand.Rand) string {
 	if rng.IntN(2) == 0 {
 		return noun(rng)
@@ -69,6 +71,7 @@ type folder struct {
 	files   []*file
 }
 
+// file is a file of a folder; lines is nil after touch.
 type file struct {
 	name  string
 	lines []string
@@ -94,11 +97,12 @@ func (f *folder) remove(name string) {
 
 // fileSystem models GorillaFileSystem.
 type fileSystem struct {
-	root, here *folder
-	it         string // the previous turn's file if it is in the current folder, else ""
-	original   any
+	root, here *folder // here is the current folder
+	it         string  // file of the current folder that "it" means in a request: the previous turn's; "" if none
+	original   any     // scenario before the first turn
 }
 
+// newFileSystem returns a root with files and one or two subfolders with files.
 func newFileSystem(rng *rand.Rand) *fileSystem {
 	root := &folder{name: noun(rng)}
 	root.populate(rng)
@@ -132,6 +136,7 @@ func (f *folder) populate(rng *rand.Rand) {
 	}
 }
 
+// encode returns the folder in the form of a scenario.
 func (f *folder) encode() any {
 	contents := object{}
 	for _, x := range f.files {
@@ -145,9 +150,9 @@ func (f *folder) encode() any {
 
 func (fs *fileSystem) scenario() any { return fs.original }
 
-// fresh returns a name that is unused in the current folder, with the given extension ("" for a
+// freshName returns a name that is unused in the current folder, with the given extension ("" for a
 // folder).
-func (fs *fileSystem) fresh(rng *rand.Rand, extension string) string {
+func (fs *fileSystem) freshName(rng *rand.Rand, extension string) string {
 	for {
 		if name := stem(rng) + extension; !fs.here.has(name) {
 			return name
@@ -163,7 +168,7 @@ func (fs *fileSystem) anyFile(rng *rand.Rand) (*file, bool) {
 	return fs.here.files[rng.IntN(len(fs.here.files))], true
 }
 
-// anyFolder draws a subfolder without an entry of that name.
+// anyFolder draws a subfolder without an entry of that name; any subfolder if name is "".
 func (fs *fileSystem) anyFolder(rng *rand.Rand, name string) (*folder, bool) {
 	var fit []*folder
 	for _, x := range fs.here.folders {
@@ -177,8 +182,9 @@ func (fs *fileSystem) anyFolder(rng *rand.Rand, name string) (*folder, bool) {
 	return fit[rng.IntN(len(fit))], true
 }
 
-// onlyOf draws an extension that exactly one file of the current folder has.
-func (fs *fileSystem) onlyOf(rng *rand.Rand) (*file, string, bool) {
+// uniqueExtension draws an extension that exactly one file of the current folder has. It returns the file, and the
+// extension without its dot.
+func (fs *fileSystem) uniqueExtension(rng *rand.Rand) (*file, string, bool) {
 	for _, e := range rng.Perm(len(extensions)) {
 		var found []*file
 		for _, x := range fs.here.files {
@@ -196,7 +202,7 @@ func (fs *fileSystem) onlyOf(rng *rand.Rand) (*file, string, bool) {
 // ticketDesk models TicketAPI.
 type ticketDesk struct {
 	user    string
-	next    int
+	next    int // id of the next ticket
 	tickets []*ticket
 	last    *ticket // the ticket that "it" means, or nil
 }
@@ -210,8 +216,10 @@ type ticket struct {
 }
 
 func newTicketDesk(rng *rand.Rand) *ticketDesk {
-	first := 10 + rng.IntN(891)
-	d := &ticketDesk{user: people()[rng.IntN(len(people()))], next: first + 1 + 3 + rng.IntN(88)}
+	first := 10 + rng.IntN(891) // id of the first of two tickets
+	user := people()[rng.IntN(len(people()))]
+	next := first + 4 + rng.IntN(88) // leaves a gap after the ids of the initial tickets
+	d := &ticketDesk{user: user, next: next}
 	for i := range 2 {
 		d.tickets = append(d.tickets, &ticket{id: first + i, title: text(rng), priority: 1 + rng.IntN(5)})
 	}
@@ -231,10 +239,10 @@ func (d *ticketDesk) scenario() any {
 type mailbox struct {
 	names    []string          // known users, in order
 	ids      map[string]string // name -> id
-	me       string
-	count    int
-	receiver string // id of the latest message's receiver; "" without one
-	deleted  bool   // the latest message was deleted
+	me       string            // id of the user
+	count    int               // number of users, from which the class numbers new contacts
+	receiver string            // id of the latest message's receiver; "" without one
+	deleted  bool              // the latest message was deleted
 }
 
 func newMailbox(rng *rand.Rand) *mailbox {
@@ -242,7 +250,7 @@ func newMailbox(rng *rand.Rand) *mailbox {
 	n := 3 + rng.IntN(3)
 	order := rng.Perm(len(people()))
 	// The class numbers new contacts from the number of users, so initial ids start above that.
-	for i, number := range rng.Perm(998 - 20)[:n] {
+	for i, number := range rng.Perm(998 - 20)[:n] { // ids 21 to 998
 		name := people()[order[i]]
 		m.names = append(m.names, name)
 		m.ids[name] = fmt.Sprintf("USR%03d", 20+number+1)
@@ -260,7 +268,7 @@ func (m *mailbox) scenario() any {
 		{"current_user", m.me}}
 }
 
-// stranger draws a person who is not yet a contact.
+// stranger draws the name of a person who is not yet a contact.
 func (m *mailbox) stranger(rng *rand.Rand) string {
 	for {
 		if name := people()[rng.IntN(len(people()))]; m.ids[name] == "" {
@@ -269,13 +277,14 @@ func (m *mailbox) stranger(rng *rand.Rand) string {
 	}
 }
 
-// other draws a contact other than the user.
+// other draws the name of a contact other than the user.
 func (m *mailbox) other(rng *rand.Rand) string { return m.names[1+rng.IntN(len(m.names)-1)] }
 
 // add creates a contact and returns its id.
 func (m *mailbox) add(name string) string {
 	m.count++
 	id := fmt.Sprintf("USR%03d", m.count)
-	m.names, m.ids[name] = append(m.names, name), id
+	m.names = append(m.names, name)
+	m.ids[name] = id
 	return id
 }

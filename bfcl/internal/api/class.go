@@ -13,13 +13,12 @@ import (
 // MaxReply limits the text of one reply, in bytes.
 const MaxReply = 4 << 20
 
-// Class describes one simulated class. Methods are in source order, which is the order of its
-// document file.
+// Class describes one simulated class. Methods are in the order of the class's document file.
 type Class struct {
 	Name    string
-	DocFile string // name without folder and ending: "gorilla_file_system"
+	DocFile string // document file, without folder and extension: "gorilla_file_system"
 	Methods []Method
-	New     func() Instance
+	New     func() Instance // an instance without state; call its Load first
 }
 
 // Method is one tool.
@@ -34,22 +33,23 @@ type Method struct {
 // Param is one parameter, in the order of the signature, without self.
 type Param struct {
 	Name     string
-	Default  py.Value // an immutable value; mutable defaults are in Shared
+	Default  py.Value // value of an omitted argument, immutable; mutable defaults are in Shared
 	Required bool
 }
 
 // Instance is the object of a simulated class on one side of an episode.
 type Instance interface {
 	// Load sets the initial state. A nil scenario gives the defaults. The instance takes ownership
-	// of scenario.
+	// of scenario. longContext adds the large constants of Shared to states and replies. The error is
+	// a *py.Exception.
 	Load(scenario *py.Dict, s *Shared, longContext bool) error
 	// State returns the public attributes in order (bfcl/SPEC.md 7). The values are live.
 	State() []Attr
 	// Private returns the attributes that fixtures record besides the state (current directory,
 	// hidden forces).
 	Private() []Attr
-	// Clone copies the instance; the memo keeps objects shared that the instances of one side
-	// share.
+	// Clone returns a deep copy. Objects that the instances of one side share stay shared if all of
+	// them are cloned with the same memo. A nil memo suits an instance that has executed no call.
 	Clone(m *py.Memo) Instance
 }
 
@@ -59,12 +59,12 @@ type Attr struct {
 	Value py.Value
 }
 
-// Shared contains the objects that the instances of one side of an episode share.
+// Shared contains the values that the instances of one side of an episode share.
 type Shared struct {
 	Long          map[string]py.Value // read-only constants of long_context.json by name; may be nil
 	Today         time.Time           // "today" of verify_traveler_information
 	TweetTags     *py.List            // the single list object that is the default of post_tweet's tags
-	TweetMentions *py.List            // the same for mentions
+	TweetMentions *py.List            // the single list object that is the default of post_tweet's mentions
 }
 
 // NewShared returns new shared objects with Python's initial values.
@@ -72,7 +72,7 @@ func NewShared(long map[string]py.Value, today time.Time) *Shared {
 	return &Shared{Long: long, Today: today, TweetTags: py.NewList(), TweetMentions: py.NewList()}
 }
 
-// Clone copies the shared objects once per memo.
+// Clone copies the lists once per memo. The constants are not copied.
 func (s *Shared) Clone(m *py.Memo) *Shared {
 	if s == nil {
 		return nil
@@ -87,13 +87,14 @@ func (s *Shared) Clone(m *py.Memo) *Shared {
 	return &c
 }
 
+// Required returns a parameter without a default.
 func Required(name string) Param { return Param{Name: name, Required: true} }
 
 // Optional returns a parameter with an immutable default.
 func Optional(name string, def py.Value) Param { return Param{Name: name, Default: def} }
 
-// on0 describes a method of the class T without parameters, on1 to on4 one with so many parameters,
-// and onAll one that takes its arguments as a list.
+// on0 to on4 describe a method of the class T that takes so many arguments, and onAll a method that takes its arguments
+// as a list. name is the tool's name.
 func on0[T Instance](name string, f func(T) py.Value) Method {
 	return onAll(name, func(t T, _ []py.Value) py.Value { return f(t) })
 }
@@ -121,7 +122,8 @@ func onAll[T Instance](name string, f func(T, []py.Value) py.Value, params ...Pa
 	}}
 }
 
-// guarded returns a method that refuses with an error reply unless allowed holds for the instance.
+// guarded returns the method m with a check before it: unless allowed holds for the instance, the reply is the error
+// refusal.
 func guarded[T Instance](m Method, allowed func(T) bool, refusal string) Method {
 	call := m.Call
 	m.Call = func(in Instance, args []py.Value) (py.Value, error) {

@@ -47,6 +47,7 @@ func receiver[T any](v py.Value, method string) T {
 	return t
 }
 
+// asDict, asList and lower are receiver for a dict, for a list, and for a string whose lower() they call.
 func asDict(v py.Value, method string) *py.Dict { return receiver[*py.Dict](v, method) }
 
 func asList(v py.Value, method string) *py.List { return receiver[*py.List](v, method) }
@@ -76,9 +77,9 @@ func setting(scenario *py.Dict, key string, def py.Value) py.Value {
 // errorReply returns the reply {"error": text}.
 func errorReply(text string) py.Value { return py.NewDict("error", text) }
 
-// seeded returns the random generator of a class; own is its seed if the scenario has none.
-func seeded(scenario *py.Dict, own int64) *py.Random {
-	seed, ok := setting(scenario, "random_seed", own).(int64)
+// seeded returns the random generator of an instance. classSeed is its seed unless the scenario has one.
+func seeded(scenario *py.Dict, classSeed int64) *py.Random {
+	seed, ok := setting(scenario, "random_seed", classSeed).(int64)
 	if !ok {
 		panic(py.Raise("TypeError", "random_seed must be an integer of at most 64 bits"))
 	}
@@ -98,14 +99,15 @@ func join(items []py.Value) string {
 	return strings.Join(texts, ", ")
 }
 
-// replyFor returns the reply {name: table.get(key, missing)}.
+// replyFor returns the reply {name: table.get(key, missing)}. An unhashable key raises a TypeError.
 func replyFor(name string, table map[string]string, key py.Value, missing string) py.Value {
 	check(py.Hashable(key))
 	text, _ := key.(string)
 	return py.NewDict(name, cmp.Or(table[text], missing))
 }
 
-// inPlace returns a += b or a -= b; its error messages show the operator with its equals sign.
+// inPlace returns the value of a += b ("+") or a -= b ("-"). Unlike those of py.Add and py.Sub, its error messages show
+// the operator with the equals sign.
 func inPlace(operator string, a, b py.Value) py.Value {
 	do := py.Add
 	if operator == "-" {

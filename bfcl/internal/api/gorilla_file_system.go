@@ -174,7 +174,7 @@ func (d *Directory) addDirectory(name py.Value) *Directory {
 type gorillaFileSystem struct {
 	longContext bool
 	root        *Directory
-	here        *Directory
+	here        *Directory // current directory
 }
 
 func newGorillaFileSystem() Instance { return &gorillaFileSystem{} }
@@ -207,11 +207,12 @@ func (g *gorillaFileSystem) Load(scenario *py.Dict, s *Shared, longContext bool)
 // treeLoader converts scenario nodes to directories and files.
 type treeLoader struct {
 	longContext bool
-	extension   string          // appended to every file that is not in tail
-	tail        map[string]bool // names of files that keep their content
+	extension   string          // text that is appended to every file whose name is not in tail
+	tail        map[string]bool // names of the files that keep their content
 	populate    []py.Value      // names of the files added to leaf directories
 }
 
+// readConstants sets the fields of long context. It raises a ValueError if a constant is missing.
 func (l *treeLoader) readConstants(s *Shared) {
 	var ok bool
 	if l.extension, ok = s.Long["FILE_CONTENT_EXTENSION"].(string); !ok {
@@ -232,6 +233,7 @@ func (l *treeLoader) readConstants(s *Shared) {
 	l.populate = populate.Items
 }
 
+// nodeContents returns the entries of a directory of the scenario.
 func nodeContents(node py.Value) *py.Dict {
 	d, ok := node.(*py.Dict)
 	if !ok {
@@ -240,6 +242,7 @@ func nodeContents(node py.Value) *py.Dict {
 	return asDict(try(d.Index("contents")), "items")
 }
 
+// fill adds the entries of a directory of the scenario to dir. Entries that are neither directory nor file are skipped.
 func (l *treeLoader) fill(dir *Directory, contents *py.Dict, depth int) {
 	checkTreeDepth(depth)
 	leaf := true
@@ -494,26 +497,33 @@ func (g *gorillaFileSystem) find(path, name py.Value) py.Value {
 	if start == nil {
 		return navigationError("find", p)
 	}
-	matches := py.NewList()
-	left := MaxReply
-	findBelow(start, strings.TrimRight(p, "/"), name, matches, 0, &left)
-	return py.NewDict("matches", matches)
+	f := finder{name: name, matches: py.NewList(), left: MaxReply}
+	f.walk(start, strings.TrimRight(p, "/"), 0)
+	return py.NewDict("matches", f.matches)
 }
 
-// findBelow reduces left by the lengths of the paths that it makes: deep directories with many files have paths far
-// longer than their names.
-func findBelow(dir *Directory, prefix string, name py.Value, matches *py.List, depth int, left *int) {
+// finder collects the paths of the entries below a directory whose names contain name; all paths if name is None.
+type finder struct {
+	name    py.Value
+	matches *py.List
+	left    int // bytes that further paths may have: deep directories with many files have far longer paths than names
+}
+
+// walk visits the entries below dir, whose path is prefix. It raises a MemoryError once all visited paths together have
+// more than MaxReply bytes.
+func (f *finder) walk(dir *Directory, prefix string, depth int) {
 	checkTreeDepth(depth)
 	for key, item := range dir.Contents.All() {
 		path := prefix + "/" + py.Str(key)
-		if *left -= len(path); *left < 0 {
+		f.left -= len(path)
+		if f.left < 0 {
 			panic(py.Raise("MemoryError", "the paths take more than %d bytes", MaxReply))
 		}
-		if name == nil || try(py.Contains(key, name)) {
-			matches.Append(path)
+		if f.name == nil || try(py.Contains(key, f.name)) {
+			f.matches.Append(path)
 		}
 		if sub, ok := item.(*Directory); ok {
-			findBelow(sub, path, name, matches, depth+1, left)
+			f.walk(sub, path, depth+1)
 		}
 	}
 }
@@ -573,7 +583,7 @@ func (g *gorillaFileSystem) tail(name, count py.Value) py.Value {
 	if _, ok := count.(float64); ok {
 		panic(py.Raise("TypeError", "slice indices must be integers or None or have an __index__ method"))
 	}
-	from := len(lines) // a count below -len(lines) selects no lines
+	from := len(lines) // A count below -len(lines) selects no lines.
 	if n, ok := try(py.Int(count)).(int64); ok && n > -int64(len(lines)) {
 		from = int(-n)
 		if from < 0 {
@@ -672,8 +682,8 @@ func (g *gorillaFileSystem) cp(source, destination py.Value) py.Value {
 	return g.transfer("cp", "copy", "copied", source, destination)
 }
 
-// transfer implements mv and cp: identical checks in identical order, into a directory or to a new
-// name.
+// transfer implements mv and cp, which have identical checks in identical order: into a directory of the current
+// directory, or to a new name. verb and done are the words for the tool in its replies.
 func (g *gorillaFileSystem) transfer(tool, verb, done string, source, destination py.Value) py.Value {
 	item, exists := g.entry(source)
 	from := py.Str(source)
@@ -685,7 +695,7 @@ func (g *gorillaFileSystem) transfer(tool, verb, done string, source, destinatio
 	}
 	at, taken := g.entry(destination)
 	to := py.Str(destination)
-	target, name := g.here, destination
+	target, name := g.here, destination // directory and name of the item afterwards
 	if taken {
 		dir, ok := at.(*Directory)
 		if !ok {

@@ -17,7 +17,7 @@ func (s *Shared) constant(name string) py.Value { return s.Long[name] }
 // ownConstant returns a copy of a long-context constant for the state of an instance.
 func (s *Shared) ownConstant(name string) py.Value { return py.Clone(s.Long[name], nil) }
 
-// items returns the items of a long-context list for appending to a reply.
+// items returns the items of a long-context list, for appending to a reply; nil if the constant is not a list.
 func (s *Shared) items(name string) []py.Value {
 	list, _ := s.constant(name).(*py.List)
 	if list == nil {

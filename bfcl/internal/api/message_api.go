@@ -133,7 +133,7 @@ func (a *messageAPI) newID() py.Value {
 	panic(py.Raise("RuntimeError", "no message id is left"))
 }
 
-// firstPair returns receiver and content of a message. An empty message is an error.
+// firstPair returns receiver and content of a message. An empty message raises an IndexError.
 func firstPair(message py.Value) (receiver, content py.Value) {
 	d := asDict(message, "items")
 	if d.Len() == 0 {
@@ -205,7 +205,7 @@ func zeroPadded(s string, width int) string {
 	return sign + strings.Repeat("0", missing) + s
 }
 
-// search is case-insensitive. A message that is not a string is an error.
+// search ignores case. It raises an AttributeError if the text of a message is not a string.
 func (a *messageAPI) search(keyword py.Value) py.Value {
 	wanted := lower(keyword)
 	inbox := try(py.Iterate(a.inbox))

@@ -56,10 +56,10 @@ func (t *ticketAPI) create(title, description, priority py.Value) py.Value {
 	return ticket
 }
 
+// increment returns v += 1.
 func increment(v py.Value) py.Value { return inPlace("+", v, int64(1)) }
 
-// find returns the first ticket with that id, or None. A preceding ticket without an id is an
-// error.
+// find returns the first ticket with that id, or None. A preceding ticket without an id raises a KeyError.
 func (t *ticketAPI) find(id py.Value) py.Value {
 	for _, ticket := range try(py.Iterate(t.queue)) {
 		if try(py.EqualErr(field(ticket, "id"), id)) {
@@ -110,7 +110,7 @@ func (t *ticketAPI) logout() py.Value {
 }
 
 // finish sets a ticket's final status and an optional resolution. It refuses only a ticket that
-// already has this status.
+// already has this status. word is the status in replies.
 func (t *ticketAPI) finish(id py.Value, status, word string, resolution ...py.Value) py.Value {
 	ticket := t.find(id)
 	if ticket == nil {
@@ -176,10 +176,7 @@ func (t *ticketAPI) ofUser(status py.Value) py.Value {
 	}
 	matching := py.NewList()
 	for _, ticket := range own.Items {
-		have := field(ticket, "status")
-		a := lower(have)
-		b := lower(status)
-		if a == b {
+		if lower(field(ticket, "status")) == lower(status) {
 			matching.Append(ticket)
 		}
 	}

@@ -32,9 +32,9 @@ const tradingSeed = 1053520
 
 // tradingBot implements TradingBot (bfcl/SPEC.md 13.6).
 type tradingBot struct {
-	shared *Shared // only its constants are used, so clones share it
-	long   bool
-	random *py.Random
+	shared      *Shared // only its constants are used, so clones share it
+	longContext bool
+	random      *py.Random
 
 	orders        *py.Dict // order id -> order; scenarios also contain strings
 	account       py.Value
@@ -51,7 +51,7 @@ func newTradingBot() Instance { return &tradingBot{} }
 // Load converts order keys of digits to integers.
 func (b *tradingBot) Load(scenario *py.Dict, s *Shared, longContext bool) (err error) {
 	defer catch(&err)
-	b.shared, b.long = s, longContext
+	b.shared, b.longContext = s, longContext
 	if longContext {
 		s.require("AUTOMOBILE_EXTENSION", "MA_20_EXTENSION", "MA_5_EXTENSION", "ORDER_DETAIL_EXTENSION",
 			"TECHNOLOGY_EXTENSION", "TRANSACTION_HISTORY_EXTENSION", "WATCH_LIST_EXTENSION")
@@ -84,13 +84,13 @@ func numberKeys(orders py.Value) *py.Dict {
 func (b *tradingBot) State() []Attr {
 	return []Attr{{"orders", b.orders}, {"account_info", b.account}, {"authenticated", b.authenticated},
 		{"market_status", b.market}, {"order_counter", b.counter}, {"stocks", b.stocks}, {"watch_list", b.watchList},
-		{"transaction_history", b.transactions}, {"long_context", b.long}}
+		{"transaction_history", b.transactions}, {"long_context", b.longContext}}
 }
 
 func (b *tradingBot) Private() []Attr { return nil }
 
 func (b *tradingBot) Clone(m *py.Memo) Instance {
-	return &tradingBot{shared: b.shared, long: b.long, random: b.random.Clone(), orders: b.orders.Clone(m),
+	return &tradingBot{shared: b.shared, longContext: b.longContext, random: b.random.Clone(), orders: b.orders.Clone(m),
 		account: py.Clone(b.account, m), authenticated: py.Clone(b.authenticated, m), market: py.Clone(b.market, m),
 		counter: py.Clone(b.counter, m), stocks: py.Clone(b.stocks, m), watchList: py.Clone(b.watchList, m),
 		transactions: py.Clone(b.transactions, m)}

@@ -55,7 +55,7 @@ func (b *tradingBot) stock(symbol py.Value) py.Value {
 		return errorReply("Stock with symbol '" + py.Str(symbol) + "' not found.")
 	}
 	stock := try(py.GetItem(b.stocks, symbol))
-	if !b.long {
+	if !b.longContext {
 		return stock
 	}
 	record := asDict(stock, "copy").ShallowCopy()
@@ -71,7 +71,7 @@ func (b *tradingBot) order(id py.Value) py.Value {
 		return errorReply("Order with ID " + py.Str(id) + " not found.Here is the list of orders_id: " +
 			py.Repr(py.NewList(b.orders.Keys()...)))
 	}
-	if !b.long {
+	if !b.longContext {
 		return order
 	}
 	record := asDict(order, "copy")
@@ -112,8 +112,7 @@ func (b *tradingBot) place(kind, symbol, price, amount py.Value) py.Value {
 		return errorReply("Invalid stock symbol: " + py.Str(symbol))
 	}
 	for _, number := range []py.Value{price, amount} {
-		bad := try(py.Compare("<=", number, int64(0)))
-		if bad {
+		if try(py.Compare("<=", number, int64(0))) {
 			return errorReply("Price and amount must be positive values.")
 		}
 	}
@@ -158,8 +157,7 @@ func (b *tradingBot) withdraw(amount py.Value) py.Value {
 		return errorReply("Transaction amount must be positive.")
 	}
 	balance := field(b.account, "balance")
-	over := try(py.Compare(">", amount, balance))
-	if over {
+	if try(py.Compare(">", amount, balance)) {
 		return errorReply("Insufficient funds for withdrawal.")
 	}
 	return b.transact("withdrawal", "-", amount, "Withdrawal successful")
@@ -196,7 +194,8 @@ func (b *tradingBot) history(start, end py.Value) py.Value {
 	if !py.Truthy(b.authenticated) {
 		return py.NewList(errorReply("User not authenticated. Please log in to view transaction history."))
 	}
-	from, to := time.Time{}, time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) // after every valid date
+	from := time.Time{}                                // before every valid date
+	to := time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) // after every valid date
 	if py.Truthy(start) {
 		from = try(py.ParseDate(start))
 	}
@@ -210,7 +209,7 @@ func (b *tradingBot) history(start, end py.Value) py.Value {
 			found.Append(transaction)
 		}
 	}
-	if b.long {
+	if b.longContext {
 		found.Items = append(found.Items, b.shared.items("TRANSACTION_HISTORY_EXTENSION")...)
 	}
 	return py.NewDict("transaction_history", found)
@@ -221,10 +220,10 @@ func (b *tradingBot) watched() py.Value {
 	if !py.Truthy(b.authenticated) {
 		return py.NewList("Error: User not authenticated. Please log in to view the watchlist.")
 	}
-	if !b.long {
+	if !b.longContext {
 		return py.NewDict("watchlist", b.watchList)
 	}
-	missing := "copy"
+	missing := "copy" // the method that Python calls first and does not find
 	switch b.watchList.(type) {
 	case *py.Dict, *py.Set:
 		missing = "extend" // these can be copied, but not extended
@@ -235,12 +234,8 @@ func (b *tradingBot) watched() py.Value {
 
 // watch ignores a symbol that is already watched or not on the market.
 func (b *tradingBot) watch(symbol py.Value) py.Value {
-	if !try(py.Contains(b.watchList, symbol)) {
-		known := try(py.Contains(b.stocks, symbol))
-		if known {
-			list := asList(b.watchList, "append")
-			list.Append(symbol)
-		}
+	if !try(py.Contains(b.watchList, symbol)) && try(py.Contains(b.stocks, symbol)) {
+		asList(b.watchList, "append").Append(symbol)
 	}
 	return py.NewDict("watchlist", b.watchList)
 }
@@ -270,7 +265,7 @@ func (b *tradingBot) sector(name py.Value) py.Value {
 		return py.NewDict("stock_list", py.NewList())
 	}
 	var more []py.Value
-	if b.long {
+	if b.longContext {
 		more = b.shared.items(extension)
 	}
 	return py.NewDict("stock_list", py.NewList(slices.Concat(own, more)...))
@@ -288,6 +283,7 @@ func (b *tradingBot) filter(symbols, low, high py.Value) py.Value {
 	return py.NewDict("filtered_stocks", found)
 }
 
+// price returns the price of a symbol; 0 if it is unknown.
 func (b *tradingBot) price(symbol py.Value) py.Value {
 	stock, known := get(asDict(b.stocks, "get"), symbol)
 	if !known {
@@ -300,8 +296,7 @@ func (b *tradingBot) price(symbol py.Value) py.Value {
 func (b *tradingBot) notify(symbols, threshold py.Value) py.Value {
 	var changed []py.Value
 	for _, symbol := range try(py.Iterate(symbols)) {
-		moved := b.moved(symbol, threshold)
-		if moved {
+		if b.moved(symbol, threshold) {
 			changed = append(changed, symbol)
 		}
 	}
@@ -311,6 +306,7 @@ func (b *tradingBot) notify(symbols, threshold py.Value) py.Value {
 	return py.NewDict("notification", "Stocks "+join(changed)+" have significant price changes.")
 }
 
+// moved reports whether the price of a symbol changed by at least threshold; false for an unknown symbol.
 func (b *tradingBot) moved(symbol, threshold py.Value) bool {
 	if !try(py.Contains(b.stocks, symbol)) {
 		return false

@@ -2,6 +2,7 @@ package api
 
 import "rcgrpo/bfcl/internal/py"
 
+// defaultAccount and defaultOrders are the account and the orders of a scenario without them.
 func defaultAccount() py.Value {
 	return py.NewDict("account_id", int64(12345), "balance", 10000.0, "binding_card", int64(1974202140965533))
 }
@@ -48,7 +49,7 @@ var (
 	automobileStocks = []py.Value{"TSLA", "F", "GM"}
 )
 
-// stockSymbols are the companies of get_symbol_by_name.
+// stockSymbols maps the companies of get_symbol_by_name to their symbols.
 var stockSymbols = map[string]string{
 	"Apple":            "AAPL",
 	"Google":           "GOOG",

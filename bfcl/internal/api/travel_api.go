@@ -41,14 +41,14 @@ const travelSeed = 141053
 
 // travelAPI implements TravelAPI (bfcl/SPEC.md 13.7).
 type travelAPI struct {
-	shared *Shared // only its constants are used, so clones share it
-	long   bool
-	random *py.Random
+	shared      *Shared // only its constants are used, so clones share it
+	longContext bool
+	random      *py.Random
 
-	cards, bookings         py.Value // id -> record
+	cards, bookings         py.Value // dicts from id to record
 	token, tokenType, scope py.Value
 	expiresIn               py.Value // 0 once the token has expired
-	firstName, lastName     py.Value // of the authenticated user
+	firstName, lastName     py.Value // names of the authenticated user
 	limit                   py.Value // budget limit, or None
 	priced                  int64    // flights that the last get_flight_cost added to its private table
 }
@@ -58,7 +58,7 @@ func newTravelAPI() Instance { return &travelAPI{} }
 // Load appends the cards and bookings of long context to those of the scenario.
 func (a *travelAPI) Load(scenario *py.Dict, s *Shared, longContext bool) (err error) {
 	defer catch(&err)
-	a.shared, a.long = s, longContext
+	a.shared, a.longContext = s, longContext
 	a.random = seeded(scenario, travelSeed)
 	a.cards = setting(scenario, "credit_card_list", &py.Dict{})
 	a.bookings = setting(scenario, "booking_record", &py.Dict{})
@@ -91,13 +91,14 @@ func extend(table, more py.Value) {
 func (a *travelAPI) State() []Attr {
 	return []Attr{{"credit_card_list", a.cards}, {"booking_record", a.bookings}, {"access_token", a.token},
 		{"token_type", a.tokenType}, {"token_expires_in", a.expiresIn}, {"token_scope", a.scope},
-		{"user_first_name", a.firstName}, {"user_last_name", a.lastName}, {"budget_limit", a.limit}, {"long_context", a.long}}
+		{"user_first_name", a.firstName}, {"user_last_name", a.lastName}, {"budget_limit", a.limit},
+		{"long_context", a.longContext}}
 }
 
 func (a *travelAPI) Private() []Attr { return []Attr{{"_flight_cost_lookup_size", a.priced}} }
 
 func (a *travelAPI) Clone(m *py.Memo) Instance {
-	return &travelAPI{shared: a.shared, long: a.long, random: a.random.Clone(), cards: py.Clone(a.cards, m),
+	return &travelAPI{shared: a.shared, longContext: a.longContext, random: a.random.Clone(), cards: py.Clone(a.cards, m),
 		bookings: py.Clone(a.bookings, m), token: py.Clone(a.token, m), tokenType: py.Clone(a.tokenType, m),
 		scope: py.Clone(a.scope, m), expiresIn: py.Clone(a.expiresIn, m), firstName: py.Clone(a.firstName, m),
 		lastName: py.Clone(a.lastName, m), limit: py.Clone(a.limit, m), priced: a.priced}

@@ -7,9 +7,9 @@ import (
 	"rcgrpo/bfcl/internal/py"
 )
 
-// refuse returns the error of a token, or "" if it is valid. A token that was never set is not
+// tokenProblem returns the error of a token, or "" if it is valid. A token that was never set is not
 // expired.
-func (a *travelAPI) refuse(token py.Value) string {
+func (a *travelAPI) tokenProblem(token py.Value) string {
 	switch {
 	case py.Equal(a.expiresIn, int64(0)):
 		return "Token expired"
@@ -22,8 +22,8 @@ func (a *travelAPI) refuse(token py.Value) string {
 // denied returns the reply {status: False, "error": problem}.
 func denied(status, problem string) py.Value { return py.NewDict(status, false, "error", problem) }
 
-// number draws a number between low and high as a string.
-func (a *travelAPI) number(low, high int64) string {
+// drawNumber draws a number from low to high, and returns it as a string.
+func (a *travelAPI) drawNumber(low, high int64) string {
 	return strconv.FormatInt(a.random.RandInt(low, high), 10)
 }
 
@@ -31,7 +31,7 @@ func (a *travelAPI) number(low, high int64) string {
 func (a *travelAPI) authenticate(args []py.Value) py.Value {
 	grant := args[3]
 	a.expiresIn = int64(2)
-	a.token = a.number(100000, 999999)
+	a.token = a.drawNumber(100000, 999999)
 	a.tokenType = "Bearer"
 	a.scope = grant
 	a.firstName, a.lastName = args[4], args[5]
@@ -47,7 +47,7 @@ func (a *travelAPI) listCards() py.Value {
 }
 
 func (a *travelAPI) history(token py.Value) py.Value {
-	if problem := a.refuse(token); problem != "" {
+	if problem := a.tokenProblem(token); problem != "" {
 		return errorReply(problem)
 	}
 	return py.NewDict("booking_history", py.Clone(a.bookings, &py.Memo{}))
@@ -76,13 +76,13 @@ func (a *travelAPI) register(args []py.Value) py.Value {
 	if a.expiresIn == nil {
 		return errorReply("Token not initialized")
 	}
-	if problem := a.refuse(token); problem != "" {
+	if problem := a.tokenProblem(token); problem != "" {
 		return errorReply(problem)
 	}
 	if try(py.Contains(a.cards, number)) {
 		return errorReply("Card already registered")
 	}
-	id := a.number(100000000000, 999999999999)
+	id := a.drawNumber(100000000000, 999999999999)
 	check(py.SetItem(a.cards, id, py.NewDict("card_number", number, "expiration_date", expires,
 		"cardholder_name", holder, "card_verification_number", verification,
 		"balance", a.random.RandInt(10000, 99999))))
@@ -90,7 +90,7 @@ func (a *travelAPI) register(args []py.Value) py.Value {
 }
 
 func (a *travelAPI) balance(token, card py.Value) py.Value {
-	if problem := a.refuse(token); problem != "" {
+	if problem := a.tokenProblem(token); problem != "" {
 		return errorReply(problem)
 	}
 	if !try(py.Contains(a.cards, card)) {
@@ -113,7 +113,7 @@ func (a *travelAPI) costs(from, to, date, class py.Value) py.Value {
 	if refusal != "" {
 		panic(py.Raise("ValueError", "%s", refusal))
 	}
-	if a.long {
+	if a.longContext {
 		a.priced = int64(len(flights))
 		costs := make([]py.Value, len(flights))
 		for i, f := range flights {
@@ -170,42 +170,41 @@ const bookingStatus = "booking_status"
 // with the balance of the card, not with the cost.
 func (a *travelAPI) book(args []py.Value) py.Value {
 	token, card, date, from, to, class := args[0], args[1], args[2], args[3], args[4], args[5]
-	if problem := a.refuse(token); problem != "" {
+	if problem := a.tokenProblem(token); problem != "" {
 		return denied(bookingStatus, problem)
 	}
-	known := try(py.Contains(a.cards, card))
-	if !known {
+	if !try(py.Contains(a.cards, card)) {
 		return denied(bookingStatus, "Card not registered")
 	}
 	record := try(py.GetItem(a.cards, card))
 	if !try(py.Contains(record, "balance")) {
 		return denied(bookingStatus, "Balance not found")
 	}
-	cost, refusal := quote(date, from, to, class)
+	cost, refusal := bookingCost(date, from, to, class)
 	if refusal != "" {
 		return denied(bookingStatus, refusal)
 	}
 	a.priced = 1
-	if a.long {
+	if a.longContext {
 		a.priced = int64(len(flights))
 	}
-	if refusal = a.tooPoor(record, cost); refusal != "" {
+	if refusal = a.balanceProblem(record, cost); refusal != "" {
 		return denied(bookingStatus, refusal)
 	}
 	a.charge(card, "-", cost)
-	booking, transaction := a.number(1000000, 9999999), a.number(10000000, 99999999)
+	booking, transaction := a.drawNumber(1000000, 9999999), a.drawNumber(10000000, 99999999)
 	check(py.SetItem(a.bookings, booking, py.NewDict("card_id", card, "travel_date", date, "travel_from", from,
 		"travel_to", to, "travel_class", class, "travel_cost", cost, "transaction_id", transaction)))
 	var history py.Value = &py.Dict{}
-	if a.long {
+	if a.longContext {
 		history = a.bookings
 	}
 	return py.NewDict("booking_id", booking, "transaction_id", transaction, bookingStatus, true,
 		"booking_history", history)
 }
 
-// quote returns the cost of a flight, or the reason for a refusal.
-func quote(date, from, to, class py.Value) (cost float64, refusal string) {
+// bookingCost returns the cost of a flight, or the reason for a refusal.
+func bookingCost(date, from, to, class py.Value) (cost float64, refusal string) {
 	if !isAirport(from) {
 		return 0, "Invalid departure airport code: " + py.Str(from)
 	}
@@ -225,8 +224,8 @@ func quote(date, from, to, class py.Value) (cost float64, refusal string) {
 	return cost, refusal
 }
 
-// tooPoor returns the reason why a card cannot pay cost, or "".
-func (a *travelAPI) tooPoor(card py.Value, cost float64) string {
+// balanceProblem returns the reason why a card cannot pay cost, or "".
+func (a *travelAPI) balanceProblem(card py.Value, cost float64) string {
 	balance := field(card, "balance")
 	switch {
 	case try(py.Compare("<", balance, cost)):
@@ -240,7 +239,7 @@ func (a *travelAPI) tooPoor(card py.Value, cost float64) string {
 // cancel refunds a booking to its card and deletes it.
 func (a *travelAPI) cancel(token, booking py.Value) py.Value {
 	const status = "cancel_status"
-	if problem := a.refuse(token); problem != "" {
+	if problem := a.tokenProblem(token); problem != "" {
 		return denied(status, problem)
 	}
 	record, known := a.booking(booking)
@@ -253,10 +252,10 @@ func (a *travelAPI) cancel(token, booking py.Value) py.Value {
 		panic(py.Raise("TypeError", "'%s' object doesn't support item deletion", py.TypeName(a.bookings)))
 	}
 	bookings.Delete(booking)
-	return py.NewDict("cancel_status", true)
+	return py.NewDict(status, true)
 }
 
-// booking returns the record of a booking.
+// booking returns the record of a booking, and whether there is one.
 func (a *travelAPI) booking(id py.Value) (record py.Value, known bool) {
 	if !try(py.Contains(a.bookings, id)) {
 		return nil, false
@@ -268,7 +267,7 @@ func (a *travelAPI) booking(id py.Value) (record py.Value, known bool) {
 var invoiceFields = []string{"travel_date", "travel_from", "travel_to", "travel_class", "travel_cost", "transaction_id"}
 
 func (a *travelAPI) invoice(token, id, _ py.Value) py.Value {
-	if problem := a.refuse(token); problem != "" {
+	if problem := a.tokenProblem(token); problem != "" {
 		return errorReply(problem)
 	}
 	record, known := a.booking(id)
@@ -296,28 +295,24 @@ func (a *travelAPI) support(booking, _ py.Value) py.Value {
 func (a *travelAPI) insure(args []py.Value) py.Value {
 	token, booking, cost, card := args[0], args[2], args[3], args[4]
 	const status = "insurance_status"
-	if problem := a.refuse(token); problem != "" {
+	if problem := a.tokenProblem(token); problem != "" {
 		return denied(status, problem)
 	}
-	if a.limit != nil {
-		if try(py.Compare("<", a.limit, cost)) {
-			return denied(status, "Exceeded budget limit")
-		}
+	if a.limit != nil && try(py.Compare("<", a.limit, cost)) {
+		return denied(status, "Exceeded budget limit")
 	}
-	known := try(py.Contains(a.bookings, booking))
-	if !known {
+	if !try(py.Contains(a.bookings, booking)) {
 		return denied(status, "Booking not found")
 	}
-	known = try(py.Contains(a.cards, card))
-	if !known {
+	if !try(py.Contains(a.cards, card)) {
 		return denied(status, "Credit card not registered")
 	}
 	a.charge(card, "-", cost)
-	return py.NewDict("insurance_id", a.number(100000000, 999999999), status, true)
+	return py.NewDict("insurance_id", a.drawNumber(100000000, 999999999), status, true)
 }
 
 func (a *travelAPI) setLimit(token, limit py.Value) py.Value {
-	if problem := a.refuse(token); problem != "" {
+	if problem := a.tokenProblem(token); problem != "" {
 		return errorReply(problem)
 	}
 	a.limit = try(py.Float(limit))

@@ -10,14 +10,14 @@ import (
 var twitterMethods = []Method{
 	on2("authenticate_twitter", (*twitterAPI).login, Required("username"), Required("password")),
 	on0("posting_get_login_status", (*twitterAPI).status),
-	before("posting", on3("post_tweet", (*twitterAPI).post,
+	loginBefore("posting", on3("post_tweet", (*twitterAPI).post,
 		Required("content"), Optional("tags", sharedDefault), Optional("mentions", sharedDefault))),
-	before("retweeting", on1("retweet", (*twitterAPI).retweet, Required("tweet_id"))),
-	before("commenting", on2("comment", (*twitterAPI).comment, Required("tweet_id"), Required("comment_content"))),
+	loginBefore("retweeting", on1("retweet", (*twitterAPI).retweet, Required("tweet_id"))),
+	loginBefore("commenting", on2("comment", (*twitterAPI).comment, Required("tweet_id"), Required("comment_content"))),
 	on2("mention", (*twitterAPI).mention, Required("tweet_id"), Required("mentioned_usernames")),
-	before("following", on1("follow_user", (*twitterAPI).follow, Required("username_to_follow"))),
-	before("listing following", on0("list_all_following", (*twitterAPI).listFollowing)),
-	before("unfollowing", on1("unfollow_user", (*twitterAPI).unfollow, Required("username_to_unfollow"))),
+	loginBefore("following", on1("follow_user", (*twitterAPI).follow, Required("username_to_follow"))),
+	loginBefore("listing following", on0("list_all_following", (*twitterAPI).listFollowing)),
+	loginBefore("unfollowing", on1("unfollow_user", (*twitterAPI).unfollow, Required("username_to_unfollow"))),
 	on1("get_tweet", (*twitterAPI).tweet, Required("tweet_id")),
 	on1("get_user_tweets", (*twitterAPI).tweetsOf, Required("username")),
 	on1("search_tweets", (*twitterAPI).search, Required("keyword")),
@@ -35,8 +35,8 @@ type twitterAPI struct {
 	username      py.Value
 	password      py.Value
 	authenticated py.Value
-	tweets        *py.Dict // by integer id
-	comments      py.Value // dict of lists; keys of the scenario stay strings, so calls never find them
+	tweets        *py.Dict // integer id -> tweet
+	comments      py.Value // dict from id to a list; the scenario's ids are strings, so calls never find their comments
 	retweets      py.Value // dict from user to list of ids
 	following     py.Value // list of names
 	counter       py.Value // id of the next tweet
@@ -89,8 +89,8 @@ func (t *twitterAPI) Clone(m *py.Memo) Instance {
 	}
 }
 
-// before makes a method refuse if the user is not logged in.
-func before(doing string, m Method) Method {
+// loginBefore makes a method refuse if the user is not logged in. doing names the action in the refusal.
+func loginBefore(doing string, m Method) Method {
 	return guarded(m, func(t *twitterAPI) bool { return py.Truthy(t.authenticated) },
 		"User not authenticated. Please authenticate before "+doing+".")
 }
@@ -124,7 +124,7 @@ func (t *twitterAPI) listFollowing() py.Value {
 	return py.NewDict("following_list", t.following)
 }
 
-// find returns the tweet of an id, or the reply that there is none.
+// find returns the tweet of an id and None, or None and the reply that there is no such tweet.
 func (t *twitterAPI) find(id py.Value) (tweet, missing py.Value) {
 	tweet, known := get(t.tweets, id)
 	if !known {

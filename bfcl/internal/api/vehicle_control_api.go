@@ -35,20 +35,20 @@ const vehicleSeed = 141053
 // vehicleControlAPI implements VehicleControlAPI (bfcl/SPEC.md 13.8). The brake forces and the
 // slope are private: replies contain them, states do not.
 type vehicleControlAPI struct {
-	shared *Shared // only its constants are used, so clones share it
-	long   bool
-	random *py.Random
-	week   *py.Dict // long context: the single object of all weather replies
+	shared      *Shared // only its constants are used, so clones share it
+	longContext bool
+	random      *py.Random
+	week        *py.Dict // the single object of all weather replies of long context; nil before the first
 
 	fuel, battery, engine py.Value
 	unlocked              int64    // number of unlocked doors, counted at load and by every lock and unlock
 	doors                 *py.Dict // door -> "locked" or "unlocked"
 
-	temperature, fan, climate, humidity, headlights    py.Value
-	parkingBrake, pedal                                py.Value
-	parkingForce, slope, pedalForce                    py.Value // private
-	distance, cruise, destination                      py.Value
-	frontLeftTire, frontRightTire, rearLeft, rearRight py.Value
+	temperature, fan, climate, humidity, headlights            py.Value
+	parkingBrake, pedal                                        py.Value
+	parkingForce, slope, pedalForce                            py.Value // not part of State
+	distance, cruise, destination                              py.Value
+	frontLeftTire, frontRightTire, rearLeftTire, rearRightTire py.Value
 }
 
 func newVehicleControlAPI() Instance { return &vehicleControlAPI{} }
@@ -56,7 +56,7 @@ func newVehicleControlAPI() Instance { return &vehicleControlAPI{} }
 // Load reads some attributes under other names than State returns, and counts the unlocked doors.
 func (v *vehicleControlAPI) Load(scenario *py.Dict, s *Shared, longContext bool) (err error) {
 	defer catch(&err)
-	v.shared, v.long = s, longContext
+	v.shared, v.longContext = s, longContext
 	if longContext {
 		s.require("CAR_STATUS_METADATA_EXTENSION", "INTERMEDIARY_CITIES", "LONG_WEATHER_EXTENSION",
 			"PARKING_BRAKE_INSTRUCTION")
@@ -88,8 +88,8 @@ func (v *vehicleControlAPI) Load(scenario *py.Dict, s *Shared, longContext bool)
 	v.destination = setting(scenario, "destination", "None")
 	v.frontLeftTire = setting(scenario, "frontLeftTirePressure", 32.0)
 	v.frontRightTire = setting(scenario, "frontRightTirePressure", 32.0)
-	v.rearLeft = setting(scenario, "rearLeftTirePressure", 30.0)
-	v.rearRight = setting(scenario, "rearRightTirePressure", 30.0)
+	v.rearLeftTire = setting(scenario, "rearLeftTirePressure", 30.0)
+	v.rearRightTire = setting(scenario, "rearRightTirePressure", 30.0)
 	return nil
 }
 
@@ -99,8 +99,8 @@ func (v *vehicleControlAPI) State() []Attr {
 		{"fanSpeed", v.fan}, {"acMode", v.climate}, {"humidityLevel", v.humidity}, {"headLightStatus", v.headlights},
 		{"parkingBrakeStatus", v.parkingBrake}, {"brakePedalStatus", v.pedal}, {"distanceToNextVehicle", v.distance},
 		{"cruiseStatus", v.cruise}, {"destination", v.destination}, {"frontLeftTirePressure", v.frontLeftTire},
-		{"frontRightTirePressure", v.frontRightTire}, {"rearLeftTirePressure", v.rearLeft},
-		{"rearRightTirePressure", v.rearRight}, {"long_context", v.long}}
+		{"frontRightTirePressure", v.frontRightTire}, {"rearLeftTirePressure", v.rearLeftTire},
+		{"rearRightTirePressure", v.rearRightTire}, {"long_context", v.longContext}}
 }
 
 func (v *vehicleControlAPI) Private() []Attr {
@@ -117,7 +117,7 @@ func (v *vehicleControlAPI) Clone(m *py.Memo) Instance {
 	// Only these attributes may contain mutable arguments of calls.
 	for _, kept := range []*py.Value{&c.fuel, &c.battery, &c.engine, &c.temperature, &c.fan, &c.climate, &c.humidity,
 		&c.headlights, &c.parkingBrake, &c.parkingForce, &c.slope, &c.pedal, &c.pedalForce, &c.distance, &c.cruise,
-		&c.destination, &c.frontLeftTire, &c.frontRightTire, &c.rearLeft, &c.rearRight} {
+		&c.destination, &c.frontLeftTire, &c.frontRightTire, &c.rearLeftTire, &c.rearRightTire} {
 		*kept = py.Clone(*kept, m)
 	}
 	return &c

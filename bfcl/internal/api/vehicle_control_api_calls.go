@@ -26,8 +26,7 @@ func (v *vehicleControlAPI) speed() py.Value {
 // navigate stores the destination even if the reply cannot be built.
 func (v *vehicleControlAPI) navigate(destination py.Value) py.Value {
 	v.destination = destination
-	text := try(py.Add("Navigating to ", destination))
-	return py.NewDict("status", text)
+	return py.NewDict("status", try(py.Add("Navigating to ", destination)))
 }
 
 // ignite starts the engine. "STOP" stops it, then runs the same checks, so it never reports
@@ -125,7 +124,7 @@ func between(v, low, high py.Value) bool {
 // expression show the latest temperature.
 func (v *vehicleControlAPI) weather() py.Value {
 	now := v.random.Uniform(-10, 40)
-	if !v.long {
+	if !v.longContext {
 		return py.NewDict("outsideTemperature", now)
 	}
 	if v.week == nil {
@@ -152,7 +151,7 @@ func (v *vehicleControlAPI) setHeadlights(mode py.Value) py.Value {
 
 func (v *vehicleControlAPI) status(option py.Value) py.Value {
 	reply := py.MakeDict(5)
-	if v.long {
+	if v.longContext {
 		reply.Set("metadata", v.shared.constant("CAR_STATUS_METADATA_EXTENSION"))
 	}
 	switch option {
@@ -198,7 +197,7 @@ func (v *vehicleControlAPI) activateParkingBrake(mode py.Value) py.Value {
 	}
 	v.parkingBrake, v.parkingForce, v.slope = status, force, 10.0
 	reply := py.MakeDict(4)
-	if v.long {
+	if v.longContext {
 		reply.Set("parkingBrakeInstruction", v.shared.constant("PARKING_BRAKE_INSTRUCTION"))
 	}
 	reply.Set("parkingBrakeStatus", v.parkingBrake)
@@ -248,8 +247,7 @@ const milesPerGallon = 20.0
 
 func (v *vehicleControlAPI) canDrive(distance py.Value) py.Value {
 	reach := try(py.Mul(v.fuel, milesPerGallon))
-	short := try(py.Compare("<", reach, distance))
-	return py.NewDict("canDrive", !short)
+	return py.NewDict("canDrive", !try(py.Compare("<", reach, distance)))
 }
 
 func (v *vehicleControlAPI) toLiter(gallon py.Value) py.Value {
@@ -268,21 +266,21 @@ func product(key string, v py.Value, factor float64) py.Value {
 // checkTires reports healthy tires if their mean pressure is 30 to 35 psi.
 func (v *vehicleControlAPI) checkTires() py.Value {
 	sum := v.frontLeftTire
-	for _, tire := range []py.Value{v.frontRightTire, v.rearLeft, v.rearRight} {
+	for _, tire := range []py.Value{v.frontRightTire, v.rearLeftTire, v.rearRightTire} {
 		sum = try(py.Add(sum, tire))
 	}
 	mean := try(py.TrueDiv(sum, int64(4)))
 	healthy := between(mean, int64(30), int64(35))
 	var info py.Value = &py.Dict{}
-	if v.long {
+	if v.longContext {
 		info = v.shared.constant("CAR_STATUS_METADATA_EXTENSION")
 	}
 	return py.NewDict("frontLeftTirePressure", v.frontLeftTire, "frontRightTirePressure", v.frontRightTire,
-		"rearLeftTirePressure", v.rearLeft, "rearRightTirePressure", v.rearRight,
+		"rearLeftTirePressure", v.rearLeftTire, "rearRightTirePressure", v.rearRightTire,
 		"healthy_tire_pressure", healthy, "car_info", info)
 }
 
-// zipcodes are the cities of get_zipcode_based_on_city.
+// zipcodes maps the cities of get_zipcode_based_on_city to their zip codes.
 var zipcodes = map[string]string{
 	"Rivermist": "83214", "Stonebrook": "74532", "Maplecrest": "56108", "Silverpine": "62947", "Shadowridge": "71354",
 	"Sunset Valley": "83462", "Oakendale": "47329", "Willowbend": "52013", "Crescent Hollow": "69238",
@@ -294,7 +292,7 @@ func (v *vehicleControlAPI) zipcode(city py.Value) py.Value {
 	return py.NewDict("zipcode", cmp.Or(zipcodes[name], "00000"))
 }
 
-// distances are the known distances between zip codes, the smaller code first.
+// distances maps pairs of zip codes, the smaller code first, to distances.
 var distances = map[[2]string]float64{
 	{"08540", "94016"}: 1950, {"08540", "94704"}: 2550, {"47329", "52013"}: 290, {"47329", "62947"}: 1053,
 	{"51479", "69238"}: 630, {"56108", "62947"}: 320, {"62947", "94016"}: 780, {"71354", "83462"}: 450,
@@ -310,7 +308,7 @@ func (v *vehicleControlAPI) estimateDistance(cityA, cityB py.Value) py.Value {
 	} else {
 		reply.Set("error", "distance not found in database.")
 	}
-	if v.long {
+	if v.longContext {
 		reply.Set("intermediaryCities", v.shared.constant("INTERMEDIARY_CITIES"))
 	}
 	return reply

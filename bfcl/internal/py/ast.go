@@ -22,7 +22,7 @@ type Call struct {
 	Keywords []Keyword
 }
 
-// Keyword is one k=v of a call.
+// Keyword is one k=v of a call, not evaluated (see Argument).
 type Keyword struct {
 	Name  string
 	Value Expr

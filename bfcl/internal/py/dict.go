@@ -14,7 +14,7 @@ import (
 type Dict struct {
 	entries []entry
 	index   map[any]int // position by hashKey; nil until a search among indexFrom entries or more
-	json    string      // of a constant; see Freeze
+	json    string      // JSON text of a constant (Freeze); "" for any other dict
 }
 
 type entry struct {
@@ -203,7 +203,7 @@ func (d *Dict) equal(o *Dict, depth int) (bool, error) {
 		return false, nil
 	}
 	for i := range d.entries {
-		j := i // of equal dicts that were built the same way
+		j := i // Most equal dicts have their keys in the same order, so the search is often unnecessary.
 		if s, ok := d.entries[i].key.(string); !ok || !isString(o.entries[i].key, s) {
 			if j, _ = o.find(d.entries[i].key); j < 0 {
 				return false, nil
@@ -222,6 +222,7 @@ func Hashable(v Value) error {
 	return err
 }
 
+// The types of hashKey for values whose Go form could equal that of another value.
 type (
 	bigKey   string
 	tupleKey string
@@ -229,7 +230,7 @@ type (
 	nanKey   struct{ p *byte }
 )
 
-// hashKey maps equal Python keys to one comparable Go value.
+// hashKey maps equal Python keys to one comparable Go value. The error is Python's TypeError for an unhashable key.
 func hashKey(v Value) (any, error) {
 	switch v := v.(type) {
 	case nil:
@@ -239,7 +240,7 @@ func hashKey(v Value) (any, error) {
 	case int64:
 		return v, nil
 	case bool:
-		i, _ := small(v)
+		i, _ := asInt64(v)
 		return i, nil
 	case float64:
 		if math.IsNaN(v) {

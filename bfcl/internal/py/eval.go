@@ -1,6 +1,6 @@
 package py
 
-// Argument is one keyword argument of a call.
+// Argument is one keyword argument of a call, evaluated.
 type Argument struct {
 	Name  string
 	Value Value
@@ -20,8 +20,8 @@ type Scope interface {
 // CPython has no such class.
 const UnsupportedClass = "UnsupportedExpression"
 
-// Unsupported returns the error for expressions outside the supported subset: literals, calls with
-// literals, and nested calls and indices of calls as arguments.
+// Unsupported returns the error for valid Python outside the supported subset. The subset has literals, and calls whose
+// arguments are literals, nested calls, or indices of nested calls.
 func Unsupported() error { return Raise(UnsupportedClass, "unsupported expression") }
 
 // Eval returns the value of e. With a nil scope only literals have a value. The error is an

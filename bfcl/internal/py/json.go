@@ -51,6 +51,7 @@ func (r *jsonReader) space() {
 	}
 }
 
+// take consumes c if it is next.
 func (r *jsonReader) take(c byte) bool {
 	if r.err == nil && r.pos < len(r.src) && r.src[r.pos] == c {
 		r.pos++
@@ -267,7 +268,7 @@ func (r *jsonReader) number() Value {
 	if i, err := strconv.ParseInt(s[:n], 10, 64); err == nil {
 		return i
 	}
-	if n > 4300 {
+	if n > maxIntDigits {
 		r.fail("Exceeds the limit (4300 digits) for integer string conversion")
 		return nil
 	}

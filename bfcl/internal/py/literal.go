@@ -193,7 +193,7 @@ func (p *parser) number() Expr {
 	case len(text) > 1 && text[0] == '0' && strings.Trim(text, "0") != "":
 		p.fail("leading zeros in decimal integer literals are not permitted; use an 0o prefix for octal integers")
 		return nil
-	case len(text) > 4300:
+	case len(text) > maxIntDigits:
 		p.fail("Exceeds the limit (4300 digits) for integer string conversion: value has %d digits; use "+
 			"sys.set_int_max_str_digits() to increase the limit - Consider hexadecimal for huge integer "+
 			"literals to avoid decimal conversion limits.", len(text))
@@ -219,6 +219,7 @@ func digitsRun(s string) int {
 	return n
 }
 
+// based reads an int after its prefix 0x, 0o or 0b.
 func (p *parser) based(base int) Expr {
 	s := p.src[p.pos+2:]
 	n := 0
@@ -226,7 +227,7 @@ func (p *parser) based(base int) Expr {
 		n++
 	}
 	digits := strings.ReplaceAll(s[:n], "_", "")
-	if len(digits) > maxIntBits/4 { // octal digits take Go minutes, where CPython takes no time
+	if len(digits) > maxIntBits/4 { // math/big takes minutes for more octal digits, CPython almost none
 		p.fail("%s", AsException(errIntText()).Message)
 		return nil
 	}

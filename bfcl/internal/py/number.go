@@ -16,6 +16,7 @@ const maxIntBits = 1 << 17
 // maxRepeated limits the items of a repeated sequence.
 const maxRepeated = 1 << 20
 
+// operandError returns the exception of a binary operator without a meaning for its operands.
 func operandError(op string, a, b Value) error {
 	return Raise("TypeError", "unsupported operand type(s) for %s: '%s' and '%s'", op, TypeName(a), TypeName(b))
 }
@@ -32,16 +33,17 @@ func float(v Value) (float64, error) {
 		}
 		return f, nil
 	}
-	i, _ := small(v)
+	i, _ := asInt64(v)
 	return float64(i), nil
 }
 
+// floats returns two numbers as float64, with the error of float.
 func floats(a, b Value) (x, y float64, err error) {
 	if x, err = float(a); err != nil {
-		return
+		return 0, 0, err
 	}
 	y, err = float(b)
-	return
+	return x, y, err
 }
 
 func isFloat(v Value) bool {
@@ -56,8 +58,8 @@ func Add(a, b Value) (Value, error) {
 			x, y, err := floats(a, b)
 			return x + y, err
 		}
-		x, xs := small(a)
-		y, ys := small(b)
+		x, xs := asInt64(a)
+		y, ys := asInt64(b)
 		if s := x + y; xs && ys && (s > x) == (y > 0) {
 			return s, nil
 		}
@@ -104,8 +106,8 @@ func Sub(a, b Value) (Value, error) {
 		x, y, err := floats(a, b)
 		return x - y, err
 	}
-	x, xs := small(a)
-	y, ys := small(b)
+	x, xs := asInt64(a)
+	y, ys := asInt64(b)
 	if d := x - y; xs && ys && (d < x) == (y > 0) {
 		return d, nil
 	}
@@ -119,8 +121,8 @@ func Mul(a, b Value) (Value, error) {
 			x, y, err := floats(a, b)
 			return float64(x * y), err
 		}
-		x, xs := small(a)
-		y, ys := small(b)
+		x, xs := asInt64(a)
+		y, ys := asInt64(b)
 		if xs && ys {
 			if x == 0 || y == 0 {
 				return int64(0), nil
@@ -134,10 +136,10 @@ func Mul(a, b Value) (Value, error) {
 		}
 		return shrink(new(big.Int).Mul(toBig(a), toBig(b))), nil
 	}
-	if n, ok := small(b); ok {
+	if n, ok := asInt64(b); ok {
 		return repeat(a, b, n)
 	}
-	if n, ok := small(a); ok {
+	if n, ok := asInt64(a); ok {
 		return repeat(b, a, n)
 	}
 	switch a.(type) {
@@ -151,6 +153,7 @@ func Mul(a, b Value) (Value, error) {
 	return nil, operandError("*", a, b)
 }
 
+// repeat returns seq * n; count is n as a Value, for the error. More than maxRepeated items are a MemoryError.
 func repeat(seq, count Value, n int64) (Value, error) {
 	n = max(n, 0)
 	length := 0
@@ -198,8 +201,8 @@ func TrueDiv(a, b Value) (Value, error) {
 		return nil, Raise("ZeroDivisionError", "division by zero")
 	}
 	const exact = 1 << 53
-	x, xs := small(a)
-	y, ys := small(b)
+	x, xs := asInt64(a)
+	y, ys := asInt64(b)
 	if xs && ys && x > -exact && x < exact && y > -exact && y < exact {
 		return float64(x) / float64(y), nil
 	}
@@ -303,7 +306,7 @@ func Neg(a Value) (Value, error) {
 // Pos returns +a.
 func Pos(a Value) (Value, error) {
 	if b, ok := a.(bool); ok {
-		i, _ := small(b)
+		i, _ := asInt64(b)
 		return i, nil
 	}
 	if !IsNumber(a) {
@@ -353,6 +356,7 @@ func Compare(op string, a, b Value) (bool, error) {
 	return false, Raise("TypeError", "'%s' not supported between instances of '%s' and '%s'", op, TypeName(a), TypeName(b))
 }
 
+// ordering reports whether op holds for the result c of a comparison: negative, 0 or positive.
 func ordering(op string, c int) bool {
 	switch op {
 	case "<":
@@ -449,7 +453,7 @@ func Int(v Value) (Value, error) {
 	case int64, *big.Int:
 		return v, nil
 	case bool:
-		i, _ := small(v)
+		i, _ := asInt64(v)
 		return i, nil
 	case float64:
 		switch {
@@ -486,7 +490,7 @@ func intFromText(s string) (Value, error) {
 			return nil, Raise("ValueError", "invalid literal for int() with base 10: %s", Repr(s))
 		}
 	}
-	if n := len(strings.TrimLeft(clean, "+-")); n > 4300 {
+	if n := len(strings.TrimLeft(clean, "+-")); n > maxIntDigits {
 		return nil, Raise("ValueError",
 			"Exceeds the limit (4300 digits) for integer string conversion: value has %d digits; use "+
 				"sys.set_int_max_str_digits() to increase the limit", n)
@@ -599,10 +603,7 @@ func Round(v, digits Value) (Value, error) {
 	}
 	f, floating := v.(float64)
 	if digits == nil {
-		if !floating {
-			return Int(v)
-		}
-		if math.IsNaN(f) || math.IsInf(f, 0) {
+		if !floating || math.IsNaN(f) || math.IsInf(f, 0) {
 			return Int(v)
 		}
 		return floatToInt(math.RoundToEven(f)), nil
@@ -612,7 +613,7 @@ func Round(v, digits Value) (Value, error) {
 	default:
 		return nil, Raise("TypeError", "'%s' object cannot be interpreted as an integer", TypeName(digits))
 	}
-	n, fits := small(digits)
+	n, fits := asInt64(digits)
 	if !fits {
 		if toBig(digits).Sign() > 0 {
 			n = math.MaxInt32
@@ -629,6 +630,7 @@ func Round(v, digits Value) (Value, error) {
 	return roundInt(toBig(v), -n), nil
 }
 
+// roundFloat returns round(f, n).
 func roundFloat(f float64, n int64) (Value, error) {
 	switch {
 	case math.IsNaN(f), math.IsInf(f, 0), f == 0, n > 323:
@@ -657,6 +659,7 @@ func roundFloat(f float64, n int64) (Value, error) {
 	return r, nil
 }
 
+// ratToEven rounds to an integer, half to even.
 func ratToEven(q *big.Rat) *big.Int {
 	two := big.NewInt(2)
 	num := new(big.Int).Mul(q.Num(), two)
@@ -669,6 +672,7 @@ func ratToEven(q *big.Rat) *big.Int {
 	return floor
 }
 
+// roundInt rounds to a multiple of 10**places, half to even.
 func roundInt(v *big.Int, places int64) Value {
 	if places > int64(v.BitLen()) { // 10**places > 2**BitLen > 2*|v|
 		return int64(0)

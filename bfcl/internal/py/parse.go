@@ -46,8 +46,8 @@ type parser struct {
 	src   string
 	pos   int
 	open  []byte // open brackets; inside them line breaks are blanks
-	depth int
-	err   error
+	depth int    // nested expressions
+	err   error  // the first error
 }
 
 // Limits of CPython: brackets by its tokenizer, the others near its recursion limit.
@@ -140,6 +140,7 @@ func (p *parser) word() string {
 	return identifierAt(p.src, p.pos)
 }
 
+// identifierAt returns the identifier at s[at], or "".
 func identifierAt(s string, at int) string {
 	i := at
 	for i < len(s) {
@@ -178,6 +179,7 @@ var reserved = map[string]bool{
 	"True": true, "False": true, "None": true,
 }
 
+// push consumes an opening bracket.
 func (p *parser) push(c byte) {
 	p.open = append(p.open, c)
 	if len(p.open) > maxBrackets {
@@ -259,6 +261,7 @@ func (p *parser) expr() Expr {
 	return e
 }
 
+// operatorNext reports whether the next token is an operator that continues the expression.
 func (p *parser) operatorNext() bool {
 	c := p.peek()
 	if c == 0 || operatorWords[p.word()] {
@@ -394,7 +397,7 @@ func (p *parser) atom() Expr {
 		return nil
 	}
 	word := p.word()
-	if n := stringPrefix(word); n && p.pos+len(word) < len(p.src) {
+	if stringPrefix(word) && p.pos+len(word) < len(p.src) {
 		if q := p.src[p.pos+len(word)]; q == '\'' || q == '"' {
 			return p.strings()
 		}

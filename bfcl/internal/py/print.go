@@ -68,6 +68,7 @@ func Result(v Value) (string, error) {
 // maxIntDigits is CPython's limit for the text of an int.
 const maxIntDigits = 4300
 
+// errIntText returns the exception for the text of an int of more than maxIntDigits digits.
 func errIntText() error {
 	return Raise("ValueError",
 		"Exceeds the limit (%d digits) for integer string conversion; use sys.set_int_max_str_digits() "+
@@ -381,6 +382,7 @@ func plainRun(s string, quote byte) int {
 	return i
 }
 
+// appendU appends \uXXXX.
 func appendU(b []byte, r rune) []byte {
 	return append(b, '\\', 'u', hexDigits[r>>12&15], hexDigits[r>>8&15], hexDigits[r>>4&15], hexDigits[r&15])
 }

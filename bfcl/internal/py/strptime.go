@@ -27,7 +27,7 @@ const (
 		`(6[0-1]|[0-5]\p{Nd}|\p{Nd})`
 )
 
-// Compiled on first use, because every command of rcgrpo would pay for it at its start.
+// The patterns are compiled on first use, because otherwise every command of rcgrpo would compile them at its start.
 var (
 	dateOnly = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(datePattern) })
 	dateTime = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(datePattern + timePattern) })

@@ -46,7 +46,7 @@ func SetItem(container, key, v Value) error {
 
 // position converts the key of a sequence of n items to an index; negative keys count from the end.
 func position(sequence, key Value, n int, outside string) (int, error) {
-	i, ok := small(key)
+	i, ok := asInt64(key)
 	if !ok {
 		if TypeName(key) == "int" {
 			return 0, Raise("IndexError", "cannot fit 'int' into an index-sized integer")

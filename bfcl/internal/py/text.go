@@ -6,8 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// newer contains the printable runes that Unicode 14, the version of Python 3.11, lacks.
-var newer = &unicode.RangeTable{
+// sinceUnicode15 contains the printable runes of Go's Unicode tables that Unicode 14, the version of
+// Python 3.11, lacks.
+var sinceUnicode15 = &unicode.RangeTable{
 	R16: []unicode.Range16{{0x0cf3, 0x0cf3, 1}, {0x0ece, 0x0ece, 1}},
 	R32: []unicode.Range32{
 		{0x10efd, 0x10eff, 1}, {0x1123f, 0x11241, 1}, {0x11b00, 0x11b09, 1}, {0x11f00, 0x11f10, 1}, {0x11f12, 0x11f3a, 1},
@@ -24,7 +25,7 @@ func Printable(r rune) bool {
 	if r < 0x7f {
 		return r >= 0x20
 	}
-	return unicode.IsPrint(r) && !unicode.Is(newer, r)
+	return unicode.IsPrint(r) && !unicode.Is(sinceUnicode15, r)
 }
 
 // digitsOnly are runes that isdigit accepts and int() rejects, such as superscripts.
@@ -40,7 +41,7 @@ var digitsOnly = &unicode.RangeTable{
 }
 
 // Decimal reports whether int() accepts a rune as a digit, in any script.
-func Decimal(r rune) bool { return unicode.IsDigit(r) && !unicode.Is(newer, r) }
+func Decimal(r rune) bool { return unicode.IsDigit(r) && !unicode.Is(sinceUnicode15, r) }
 
 // IsDigit is str.isdigit: not empty, and digits only (including superscripts).
 func IsDigit(s string) bool {

@@ -13,7 +13,7 @@ type Value = any
 // List is a Python list, a mutable object shared by reference.
 type List struct {
 	Items []Value
-	json  string // of a constant; see Freeze
+	json  string // JSON text of a constant (Freeze); "" for any other list
 }
 
 // NewList returns a list that owns items.
@@ -60,18 +60,18 @@ func TypeName(v Value) string {
 		return "tuple"
 	case Opaque:
 		return v.Class
-	case Named:
+	case Object:
 		return v.PyType()
 	}
 	return "object"
 }
 
-// Named is implemented by Go types of a class's state, such as directories; they print as "<Type
-// object>" and compare with PyEqual.
-type Named interface {
-	PyType() string
-	PyEqual(other Value) bool
-	PyClone(m *Memo) Value
+// Object is a value of a class that is not Python's own: a Go type outside this package, such as a directory. It prints
+// as "<Type object>".
+type Object interface {
+	PyType() string           // type(v).__name__
+	PyEqual(other Value) bool // v == other
+	PyClone(m *Memo) Value    // copy.deepcopy(v, memo)
 }
 
 // Truthy returns bool(v).
@@ -110,6 +110,7 @@ func Equal(a, b Value) bool {
 // EqualErr is Equal with a RecursionError for values that contain themselves.
 func EqualErr(a, b Value) (bool, error) { return equal(a, b, 0) }
 
+// errRecursion returns the exception of a comparison beyond maxDepth.
 func errRecursion() error {
 	return Raise("RecursionError", "maximum recursion depth exceeded in comparison")
 }
@@ -151,7 +152,7 @@ func equal(a, b Value, depth int) (bool, error) {
 	case Opaque:
 		y, ok := b.(Opaque)
 		return ok && x.Class == y.Class && x.Text == y.Text, nil
-	case Named:
+	case Object:
 		return x.PyEqual(b), nil
 	}
 	if IsNumber(a) && IsNumber(b) {
@@ -185,8 +186,8 @@ func IsNumber(v Value) bool {
 // compareNumbers orders two numbers exactly, as Python does for mixed types; ordered is false if
 // one is NaN.
 func compareNumbers(a, b Value) (c int, ordered bool) {
-	if x, ok := small(a); ok {
-		if y, ok := small(b); ok {
+	if x, ok := asInt64(a); ok {
+		if y, ok := asInt64(b); ok {
 			return cmp.Compare(x, y), true
 		}
 	}
@@ -207,15 +208,16 @@ func compareNumbers(a, b Value) (c int, ordered bool) {
 	return toBig(a).Cmp(toBig(b)), true
 }
 
-// exactFloat returns numbers that a float64 represents exactly.
-func exactFloat(v Value) (float64, bool) {
+// exactFloat returns v as a float64; ok is false for an int that may not have an exact one, and for other types.
+func exactFloat(v Value) (f float64, ok bool) {
 	if f, ok := v.(float64); ok {
 		return f, true
 	}
-	i, ok := small(v)
+	i, ok := asInt64(v)
 	return float64(i), ok && -1<<53 <= i && i <= 1<<53
 }
 
+// compareIntFloat orders an int and a float exactly; it returns false if f is NaN.
 func compareIntFloat(a *big.Int, f float64) (int, bool) {
 	switch {
 	case math.IsNaN(f):
@@ -236,8 +238,8 @@ func compareIntFloat(a *big.Int, f float64) (int, bool) {
 	return 0, true
 }
 
-// small returns ints and bools that fit into 64 bits.
-func small(v Value) (int64, bool) {
+// asInt64 returns an int or a bool as int64; it returns false for an int that does not fit, and for other types.
+func asInt64(v Value) (int64, bool) {
 	switch v := v.(type) {
 	case int64:
 		return v, true
@@ -250,11 +252,12 @@ func small(v Value) (int64, bool) {
 	return 0, false
 }
 
+// toBig returns an int or a bool as big.Int.
 func toBig(v Value) *big.Int {
 	if b, ok := v.(*big.Int); ok {
 		return b
 	}
-	i, _ := small(v)
+	i, _ := asInt64(v)
 	return big.NewInt(i)
 }
 
@@ -319,7 +322,7 @@ func Clone(v Value, memo *Memo) Value {
 			c[i] = Clone(item, memo)
 		}
 		return c
-	case Named:
+	case Object:
 		return v.PyClone(memo)
 	}
 	return v

@@ -2,12 +2,12 @@ package py
 
 import "math/big"
 
-// Weigher is a Named with two parts, which Weigh counts.
+// Weigher is an Object with two parts, whose sum is its weight.
 type Weigher interface{ PyParts() (Value, Value) }
 
-// Weigh returns about the number of bytes that values take as text, or a number above limit once it is clear that they
-// take more. A value that stands at several places counts at each of them: references cost a program little, but
-// their text doubles with each level.
+// Weigh estimates the number of bytes of the text of values. It stops as soon as the sum exceeds limit, and then
+// returns some number above limit. A value with several references counts once for each: another reference takes little
+// memory, but a text repeats the value.
 func Weigh(limit int, values ...Value) int { return weighAll(limit, 0, values) }
 
 func weighAll(limit, depth int, values []Value) (w int) {
@@ -17,7 +17,7 @@ func weighAll(limit, depth int, values []Value) (w int) {
 	return w
 }
 
-// weigh allocates nothing, because each call of an episode weighs the state.
+// weigh is Weigh of one value at a depth of nesting. It allocates nothing, because calls of an episode weigh the state.
 func weigh(limit, depth int, v Value) int {
 	w := 8
 	if depth > maxDepth {
