@@ -139,7 +139,7 @@ func (s *Study) cross(set string) (rows, methods []string, label func(row, metho
 	labels := map[[2]string][]string{}
 	for i := range s.Arms {
 		a := &s.Arms[i]
-		if a.Method != "" && len(a.scored(set, true).policies()) > 0 {
+		if a.Method != "" && len(a.scored(set, true).runs) > 0 {
 			cell := [2]string{a.initial(), a.Method}
 			labels[cell] = append(labels[cell], a.Label)
 			page.IndexOrAppend(&rows, a.initial())
