@@ -147,7 +147,7 @@ crash: build
 	RCGRPO_CRASH=100 $(GO) test -count=1 -timeout 60m -run TestKilledCallsEndInTheSameScores -v ./stages
 	RCGRPO_CRASH=1000 $(GO) test -count=1 -timeout 60m -run TestFaultsOf -v ./stages/internal/environment ./stages/internal/agent
 	RCGRPO_CRASH=100 $(GO) test -tags $(TENSORS) -count=1 -timeout 60m -run TestKilledTrainingEndsInTheSameBytes -v ./stages
-	RCGRPO_CRASH=$(RANK_KILLS) $(GO) test -tags $(TENSORS) -count=1 -timeout 120m -run TestKilledGangsEndInTheSameBytes -v ./stages
+	RCGRPO_CRASH=$(RANK_KILLS) $(GO) test -tags $(TENSORS) -count=1 -timeout 120m -run TestKilledRanksEndInTheSameBytes -v ./stages
 	SLURM_KILLS=$(SLURM_KILLS) SLURM_STAGES=1000 $(GO) test -count=1 -timeout 120m -v ./engine/slurm
 
 env: deps

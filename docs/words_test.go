@@ -35,6 +35,8 @@ var retiredWords = []retired{
 	{`\bPenalty\(|\.penalty\b`, "stages/grpo/ stages/rl/", "KLPenalty, or a RewardTerm"},
 	{`(?i)\balarms?\b`, "stages/ bfcl/ cmd/ reports/", "none: there are none"},
 	{`groupSource\) sample\(|settings\) prepare\(`, "stages/grpo/", "rollout, completeBatch"},
+	{`(?i)\bgangs?\b`, "engine/ stages/ docs/ README.md", "ranks"},
+	{`\bTalk\b|\btalkOf\b`, "stages/", "Codec"},
 	{`doc:"`, "stages/ engine/ reports/", "the comment of the field"},
 }
 

@@ -24,18 +24,12 @@ func gracePeriod(cause error) time.Duration {
 	return 2 * time.Minute // to finish a checkpoint
 }
 
-// localExecutor runs kinds with InProcess in this process and others in one process each.
+// localExecutor runs nodes on this machine.
 type localExecutor struct{}
-
-// runsInPlace reports whether localExecutor runs a node in this process. That is so for all kinds with AfterFailures:
-// the process of a stage needs a key.
-func runsInPlace(n *lang.Node) bool {
-	return (n.Kind.InProcess || n.Kind.AfterFailures) && runnerOf(n.Stage) != nil
-}
 
 // Execute runs `node` of the right binary. If this engine is killed, the stage continues and its events are in a file.
 func (localExecutor) Execute(ctx context.Context, w *Work, observe func(runs.Event)) error {
-	if runsInPlace(w.Node) {
+	if w.Node.Process() != lang.OwnProcess {
 		return w.Execute(ctx, observe)
 	}
 	binary, err := w.Binary()

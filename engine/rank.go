@@ -16,7 +16,7 @@ const (
 	meetVariable = "RCGRPO_RENDEZVOUS" // folder of the ranks: their reports, failures and rendezvous
 )
 
-// rank is this process among the ranks of a gang; the zero value is a process that is no rank.
+// rank is this process among the ranks of a stage; the zero value is a process that is no rank.
 type rank struct {
 	number, count int
 	meet          string // folder of the ranks

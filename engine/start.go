@@ -44,7 +44,7 @@ func (r *run) executorOf(t *task) Executor {
 	if x == nil {
 		x = r.Executor
 	}
-	if _, pool := x.(Pool); pool && (t.InEngine() || t.Key == "" && t.state != waiting) {
+	if _, pool := x.(Pool); pool && (t.Process() == lang.EngineProcess || t.Key == "" && t.state != waiting) {
 		return localExecutor{}
 	}
 	return x
@@ -71,7 +71,7 @@ type Work struct {
 	inherited  *os.File        // in a process of its own: the lock of the key
 	lease      *os.File        // nil without one, or in a process of its own
 	executor   Executor
-	rank       rank // of this process in a gang
+	rank       rank // of this process
 	alone      bool // this process executes no other stage, so its peak memory is that of the stage
 
 	parts     artifact.Parts                // of the key
@@ -184,7 +184,7 @@ func (r *run) newWork(t *task) *Work {
 func (r *run) attempt(w *Work) error {
 	ctx := r.ctx
 	w.Since, w.Kills = time.Now(), proc.OOMKills()
-	if _, local := w.executor.(localExecutor); !local || !runsInPlace(w.Node) {
+	if _, local := w.executor.(localExecutor); !local || w.Node.Process() == lang.OwnProcess {
 		if err := r.folder.Assign(w.Assignment); err != nil {
 			return err
 		}

@@ -25,7 +25,7 @@ import (
 // rankGrace is the time that the other ranks have to end after one has failed.
 const rankGrace = 5 * time.Second
 
-// supervisor starts the ranks of a gang and waits for them. It leads their session and is the recorded holder of the
+// supervisor starts the ranks of a stage and waits for them. It leads their session and is the recorded holder of the
 // key's lock, so adoption and kills work as for one process. The ranks inherit the lock and the lease, and end with it.
 type supervisor struct {
 	stage  *lang.Node

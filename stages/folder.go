@@ -71,9 +71,9 @@ func CheckFolder(dir, layout string) FolderReport {
 		written = "chat template, " + f.Template.Format() + " calls"
 	}
 	add("chat layout", checkpoint.PartLayout, written)
-	if f.Talk != nil {
-		call := f.Talk.Reply([]string{"weather(city='Bern')"})
-		add("call format", "", f.Talk.Text(call))
+	if f.Codec != nil {
+		call := f.Codec.Reply([]string{"weather(city='Bern')"})
+		add("call format", "", f.Codec.Text(call))
 	}
 	if c.Layers > 0 {
 		report.Memory = folderMemory(c)

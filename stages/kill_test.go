@@ -72,7 +72,7 @@ func TestMain(m *testing.M) {
 		os.Exit(engine.NodeMain(os.Args[3], os.Args[5], append(lang.Registry(Kinds()), reports.Kind()), os.Stderr))
 	}
 	if dir := os.Getenv(engineVariable); dir != "" {
-		os.Exit(gangEngine(dir))
+		os.Exit(rankedEngine(dir))
 	}
 	if dir, rank := os.Getenv(victimVariable), os.Getenv(rankVariable); dir != "" || rank != "" {
 		err := error(nil)

@@ -47,7 +47,7 @@ func (s *Serving) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	layout, err := policy.Talk()
+	codec, err := policy.Codec()
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (s *Serving) Run(ctx context.Context) error {
 		return err
 	}
 	var mu sync.Mutex
-	server := serve.New(serve.Config{Name: s.Name, Aliases: s.Aliases, Batcher: batcher, Layout: layout,
+	server := serve.New(serve.Config{Name: s.Name, Aliases: s.Aliases, Batcher: batcher, Codec: codec,
 		Tokenizer: policy.Tokenizer, Position: policy.Position, Token: token, Addr: listener.Addr().String(), Key: s.Key,
 		Queue: s.Queue, MaxBody: s.MaxBody, Timeout: s.Timeout, Log: record,
 		Logf: func(format string, args ...any) {

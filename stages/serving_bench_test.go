@@ -47,7 +47,7 @@ func BenchmarkServing(b *testing.B) {
 	policy := must.Get(checkpoint.OpenFolder(dir, "cpu", lm.Use{Slots: servedSlots, Precision: lm.Float32}))(b)
 	defer policy.Close()
 	decoder := must.Get(lm.NewDecoder(policy.Model, servedSlots, servedPrompt+servedReply+64))(b)
-	stop := must.Get(policy.Talk())(b).Stop
+	stop := must.Get(policy.Codec())(b).Stop
 	if theirs != "" {
 		compareGreedy(b, ours, theirs, vocabulary)
 	}

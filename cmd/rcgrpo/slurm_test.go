@@ -56,7 +56,7 @@ func TestRanksOnSlurmCommitTheFilesOfTheLocalExecutor(t *testing.T) {
 const ranksScript = `
 env SLURM_CONF=%s/slurm.conf
 exec rcgrpo run --site cluster/site.hcl x.hcl
-stdout 'could not run on node n[1-4]: its program did not start .*: error while loading shared libraries: lib'
+stdout 'could not run on host n[1-4]: its program did not start .*: error while loading shared libraries: lib'
 exec sh digests.sh --site cluster/site.hcl x.hcl
 cp stdout digests
 exec rcgrpo run --site local/site.hcl x.hcl

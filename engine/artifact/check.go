@@ -11,12 +11,12 @@ import (
 	"strings"
 )
 
-// Problem is a difference between the store and its records. Lookup returns the first one as an error.
+// Problem is a difference between the store and its manifests. Lookup returns the first one as an error.
 type Problem struct {
 	Address string // of the node; "" if no manifest names the file
 	Key     string
 	Path    string
-	What    string // "missing", "edited", "not recorded", or why it cannot be read
+	What    string // "missing", "edited", "not in the manifest", or why it cannot be read
 }
 
 const missing = "missing"
@@ -91,8 +91,8 @@ func (m *Manifest) name(problems []Problem) []Problem {
 	return problems
 }
 
-// CheckPort compares the files of one port of a result, times.* included, with the record. A port without a
-// record is a problem, not an error.
+// CheckPort compares the files of one port of a result, times.* included, with the manifest. A port without an
+// entry is a problem, not an error.
 func (s *Store) CheckPort(m *Manifest, port string) []Problem {
 	o, err := m.output(port)
 	if err != nil {
@@ -132,7 +132,7 @@ func (s *Store) checkObject(o Output) []Problem {
 	}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() && !recorded[path] {
-			add(path, "not recorded")
+			add(path, "not in the manifest")
 		}
 		return err
 	})

@@ -138,6 +138,7 @@ func newClaim(path string) (*Lock, error) {
 	}
 	defer os.Remove(temporary)
 	if _, err = disk.WriteAt(f, []byte(id+"\n"+alive.Boot()+"\n"+path+"\n"), claimAt); err == nil {
+		// Nobody else knows the random name yet, so the lock is free.
 		if _, err = alive.Hold(f); alive.Without(err) {
 			err = nil // only the beat shows that the claim is held
 		}

@@ -54,13 +54,13 @@ type Kind struct {
 	AcrossSeeds bool
 
 	// AfterFailures is set for a kind that runs although its inputs have failed, such as a report about what is there
-	// (Job.Missing lists the rest). Such a stage runs in the engine's process. Its output is published, and cached only
-	// if no input is missing.
+	// (Job.Missing lists the rest). Its output is published, and cached only if no input is missing. Such a kind is
+	// InProcess, because the process of a stage needs a key.
 	AfterFailures bool
 
 	// InProcess is set for a kind that needs no tensors and little memory. It runs in the engine's process, which costs no
-	// start of a process and gives up the isolation of one. If its settings name programs, an executor of a cluster may
-	// still get it (Node.InEngine).
+	// start of a process and gives up the isolation of one. A cluster may still execute a stage of the kind whose settings
+	// name programs (Node.Process).
 	InProcess bool
 
 	// MultiGPU is set for a kind whose single process may use several GPUs, such as exec with a user's program. Without it
@@ -139,8 +139,8 @@ type Advised interface{ Advice(gpus int) string }
 type EpisodeSampler interface{ EpisodesPerTask() int }
 
 // Selector is a stage whose port best has the policy with the highest reward on some tasks. An evaluation on the same
-// tasks is warned. ChoosesOn returns nil if the settings select none.
-type Selector interface{ ChoosesOn() []artifact.Ref }
+// tasks is warned. SelectsOn returns nil if the settings select none.
+type Selector interface{ SelectsOn() []artifact.Ref }
 
 // Reach is what a stage reaches outside its process, its inputs and its store. A user reviews it before a foreign
 // experiment runs.
@@ -169,9 +169,25 @@ func (n *Node) Reach() (r Reach) {
 	return r
 }
 
-// InEngine reports whether a node needs neither tensors nor a program, so that it runs in the engine's process whatever
-// its executor.
-func (n *Node) InEngine() bool { return n.Kind.InProcess && len(n.Reach().Programs) == 0 }
+// Process says which process executes a node.
+type Process int
+
+const (
+	OwnProcess    Process = iota // of the node alone, which a cluster executes as a job
+	EngineProcess                // the engine's process, whatever its executor
+	UserProgram                  // a program that the engine's process starts, or a job of a cluster
+)
+
+// Process follows from the kind and from the programs that the settings name.
+func (n *Node) Process() Process {
+	switch {
+	case !n.Kind.InProcess:
+		return OwnProcess
+	case len(n.Reach().Programs) > 0:
+		return UserProgram
+	}
+	return EngineProcess
+}
 
 // EnvTexts returns variables as NAME=VALUE, sorted by name.
 func EnvTexts(env map[string]string) (texts []string) {

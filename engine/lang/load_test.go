@@ -497,8 +497,8 @@ func TestRegistryCheckFindsMistakesInKinds(t *testing.T) {
 		Other chan int `hcl:"other"`
 		Odd   int      `hcl:"odd,sometimes"`
 	}
-	k := &lang.Kind{Name: "bad", New: func() lang.Stage { return &bad{} }}
+	k := &lang.Kind{Name: "bad", AfterFailures: true, New: func() lang.Stage { return &bad{} }}
 	got := strings.Join(lang.Registry{k, k}.Check(), "\n")
-	must.Contain(t, got, "twice in the list", "no summary", "version 0", "setting seed means something else",
-		"chan int", `"sometimes"`)
+	must.Contain(t, got, "twice in the list", "no summary", "version 0", "without InProcess",
+		"setting seed means something else", "chan int", `"sometimes"`)
 }

@@ -215,6 +215,9 @@ func (r Registry) Check() []string {
 		if k.Version < 1 {
 			report("has version %d; versions begin at 1", k.Version)
 		}
+		if k.AfterFailures && !k.InProcess {
+			report("has AfterFailures without InProcess")
+		}
 		stage := k.New()
 		v := reflect.ValueOf(stage)
 		if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {

@@ -209,7 +209,7 @@ func (s *Site) ExecutorOf(n *Node) string {
 		return "local"
 	}
 	name := cmp.Or(n.Executor, s.Executor)
-	if _, cluster := s.Slurm[name]; !cluster || n.InEngine() {
+	if _, cluster := s.Slurm[name]; !cluster || n.Process() == EngineProcess {
 		return "local"
 	}
 	return name
@@ -449,7 +449,7 @@ type Slurm struct {
 	Name   string
 	CPUs   int   // of a stage that names none
 	Memory int64 // of a stage that names none, in bytes
-	// slurm: nodes that get no job
+	// slurm: hosts that get no job
 	Exclude string `hcl:"exclude,optional"`
 	// slurm: further options of sbatch
 	Options []string `hcl:"extra,optional"` // and those of the settings above
@@ -464,7 +464,7 @@ type Slurm struct {
 	Checkpoint time.Duration `hcl:"checkpoint,optional"`
 	// slurm: starts after time limits
 	Continues int `hcl:"continues,optional"`
-	// slurm: starts after preemption or a lost node, beside those of retry
+	// slurm: starts after preemption or a lost host, beside those of retry
 	FreeAttempts int `hcl:"free_attempts,optional"`
 	// slurm: jobs in the queue or running
 	Jobs int `hcl:"jobs,optional"`
@@ -476,15 +476,15 @@ type Slurm struct {
 	Deadline time.Duration `hcl:"deadline,optional"`
 	// slurm: a job not listed for so long has ended
 	Grace time.Duration `hcl:"grace,optional"`
-	// slurm: until files of a node are seen
+	// slurm: until files of a host are seen
 	Visible time.Duration `hcl:"visible,optional"`
-	// slurm: time after which a silent node is lost
+	// slurm: time after which a silent host is lost
 	Lost time.Duration `hcl:"lost,optional"`
 	// slurm: lines of sh before the program, such as module load
 	Setup []string `hcl:"setup,optional"`
 	// slurm: variables of jobs, which Slurm stores
 	Env map[string]string `hcl:"env,optional"`
-	// slurm: files of mode 0600 with the values of variables, read on the node
+	// slurm: files of mode 0600 with the values of variables, read on the host
 	Secrets map[string]string `hcl:"secrets,optional"`
 	// slurm: folder of Slurm's commands; default: found in PATH
 	Path string `hcl:"path,optional"`
@@ -498,7 +498,7 @@ type slurmBlock struct {
 	Account string `hcl:"account,optional"`
 	// slurm: quality of service
 	QOS string `hcl:"qos,optional"`
-	// slurm: features that nodes must have
+	// slurm: features that hosts must have
 	Constraint string `hcl:"constraint,optional"`
 	// slurm: reservation of the jobs
 	Reservation string `hcl:"reservation,optional"`

@@ -34,7 +34,7 @@ func (r *Remote) Probe(ctx context.Context) error {
 	})
 }
 
-// Check reads the records of all results. It returns their number and the names of damaged ones.
+// Check reads the manifests of all results. It returns their number and the names of damaged ones.
 func (r *Remote) Check(ctx context.Context) (results int, damaged []string, err error) {
 	keys, err := r.Keys(ctx)
 	if err != nil {

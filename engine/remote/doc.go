@@ -11,8 +11,8 @@
 //	objects/DIGEST/NAME  a file of a port
 //	probe                of Check
 //
-// A folder is foreign: only plain files count, of the size in the record. A damaged record or file is a miss, and the
-// result that is made instead replaces it.
+// A folder is foreign: only plain files count, of the size in the manifest. A damaged manifest or file is a miss, and
+// the result that is made instead replaces it.
 //
 // Nothing is deleted here: the bucket's lifecycle rules do that, and its policy decides who may write.
 package remote

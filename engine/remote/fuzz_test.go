@@ -15,7 +15,7 @@ import (
 	"rcgrpo/internal/must"
 )
 
-// A writer of the shared store makes any record of a key, with its right hash. It is fetched or refused; no file
+// A writer of the shared store makes any manifest of a key, with its right hash. It is fetched or refused; no file
 // outside the store is written, and the store stays sound.
 func FuzzRecords(f *testing.F) {
 	key := fmt.Sprintf("%064x", 1)
@@ -34,10 +34,10 @@ func FuzzRecords(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		top := t.TempDir()
 		share := filepath.Join(top, "share")
-		record := filepath.Join(share, filepath.FromSlash(manifestName(key)))
-		must.OK(t, os.MkdirAll(filepath.Dir(record), 0o700))
+		manifest := filepath.Join(share, filepath.FromSlash(manifestName(key)))
+		must.OK(t, os.MkdirAll(filepath.Dir(manifest), 0o700))
 		body := resum([]byte(text))
-		must.OK(t, os.WriteFile(record, body, 0o600))
+		must.OK(t, os.WriteFile(manifest, body, 0o600))
 		if m, err := artifact.ParseManifest(body, key); err == nil {
 			for _, o := range m.Outputs {
 				for _, f := range o.Files { // each is in the share, with the wrong bytes

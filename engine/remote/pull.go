@@ -26,9 +26,9 @@ var errDamaged = errors.New("damaged")
 var ErrBusy = errors.New("another process has the key")
 
 const (
-	maxRecord = 64 << 20 // bytes of the largest record that is read
-	listAbove = 1000     // keys; for more of them all names are listed, which takes a request per 1,000
-	attempts  = 3        // to read an object that the network cuts
+	maxManifest = 64 << 20 // bytes of the largest manifest that is read
+	listAbove   = 1000     // keys; for more of them all names are listed, which takes a request per 1,000
+	attempts    = 3        // to read an object that the network cuts
 )
 
 // maxListed limits the objects below a prefix: a list may have pages without end. Tests lower it.
@@ -43,7 +43,7 @@ func (r *Remote) Find(ctx context.Context, keys []string) map[string]*artifact.M
 	}
 	r.mu.Lock()
 	open := slices.DeleteFunc(slices.Clone(keys), func(key string) bool {
-		_, known := r.records[key]
+		_, known := r.manifests[key]
 		return known
 	})
 	r.mu.Unlock()
@@ -57,27 +57,27 @@ func (r *Remote) Find(ctx context.Context, keys []string) map[string]*artifact.M
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, key := range keys {
-		if m := r.records[key]; m != nil && !r.damaged[key] {
+		if m := r.manifests[key]; m != nil && !r.damaged[key] {
 			found[key] = m
 		}
 	}
 	return found
 }
 
-// FindFor is Find for stages: outputs has the ports of a stage and their types by its key. A record with others is
+// FindFor is Find for stages: outputs has the ports of a stage and their types by its key. A manifest with others is
 // damaged.
 func (r *Remote) FindFor(ctx context.Context, outputs map[string]map[string]string) map[string]*artifact.Manifest {
 	found := r.Find(ctx, slices.Sorted(maps.Keys(outputs)))
 	for key, m := range found {
 		if types := m.Types(); !maps.Equal(types, outputs[key]) {
-			r.problem("", "result %.16s: %v: its record has the outputs %v, want %v", key, errDamaged, types, outputs[key])
+			r.problem("", "result %.16s: %v: its manifest has the outputs %v, want %v", key, errDamaged, types, outputs[key])
 			delete(found, key)
 		}
 	}
 	return found
 }
 
-// listed returns those keys that have a record, and remembers that the others have none.
+// listed returns those keys that have a manifest, and remembers that the others have none.
 func (r *Remote) listed(ctx context.Context, keys []string) (present []string) {
 	all, err := r.Keys(ctx)
 	if err != nil { // reported
@@ -93,13 +93,13 @@ func (r *Remote) listed(ctx context.Context, keys []string) (present []string) {
 		if there[key] {
 			present = append(present, key)
 		} else {
-			r.records[key] = nil
+			r.manifests[key] = nil
 		}
 	}
 	return present
 }
 
-// Keys returns the keys of all records of the remote store.
+// Keys returns the keys of all manifests of the remote store.
 func (r *Remote) Keys(ctx context.Context) (keys []string, err error) {
 	all, err := r.list(ctx, manifests)
 	for _, b := range all {
@@ -128,7 +128,7 @@ func (r *Remote) list(ctx context.Context, prefix string) (all []blob, err error
 	return all, err
 }
 
-// find remembers the record of a key. It remembers no answer after an error of the network.
+// find remembers the manifest of a key. It remembers no answer after an error of the network.
 func (r *Remote) find(ctx context.Context, key string) {
 	m, err := r.read(ctx, key)
 	if errors.Is(err, errDamaged) {
@@ -137,7 +137,7 @@ func (r *Remote) find(ctx context.Context, key string) {
 		return
 	}
 	r.mu.Lock()
-	r.records[key] = m
+	r.manifests[key] = m
 	r.mu.Unlock()
 }
 
@@ -148,7 +148,7 @@ func (r *Remote) isDamaged(key string) bool {
 	return r.damaged[key]
 }
 
-// read reads the record of a key.
+// read reads the manifest of a key.
 func (r *Remote) read(ctx context.Context, key string) (m *artifact.Manifest, err error) {
 	err = r.small(ctx, func(ctx context.Context) error {
 		body, err := r.bucket.Get(ctx, manifestName(key))
@@ -156,12 +156,12 @@ func (r *Remote) read(ctx context.Context, key string) (m *artifact.Manifest, er
 			return err
 		}
 		defer body.Close()
-		b, err := io.ReadAll(io.LimitReader(body, maxRecord+1))
+		b, err := io.ReadAll(io.LimitReader(body, maxManifest+1))
 		if err != nil {
 			return err
 		}
-		if len(b) > maxRecord {
-			return fmt.Errorf("%w: its manifest has more than %d bytes", errDamaged, maxRecord)
+		if len(b) > maxManifest {
+			return fmt.Errorf("%w: its manifest has more than %d bytes", errDamaged, maxManifest)
 		}
 		if m, err = artifact.ParseManifest(b, key); err != nil {
 			err = fmt.Errorf("%w: %w", errDamaged, err)
@@ -240,8 +240,8 @@ func (c counted) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// writeFile writes a file and compares its size and hash with the record. It writes one byte more than the record says
-// at most.
+// writeFile writes a file and compares its size and hash with the manifest. It writes at most one byte more than the
+// manifest says.
 func writeFile(path string, body io.Reader, f artifact.FileInfo) error {
 	file, err := disk.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -259,7 +259,7 @@ func writeFile(path string, body io.Reader, f artifact.FileInfo) error {
 		return fmt.Errorf("%w: %s has %d bytes, want %d", errDamaged, f.Name, n, f.Bytes)
 	}
 	if hex.EncodeToString(h.Sum(nil)) != f.SHA256 {
-		return fmt.Errorf("%w: %s has another hash than its record", errDamaged, f.Name)
+		return fmt.Errorf("%w: %s has another hash than its manifest", errDamaged, f.Name)
 	}
 	return nil
 }

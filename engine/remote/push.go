@@ -50,7 +50,7 @@ func (r *Remote) PushResult(ctx context.Context, m *artifact.Manifest) error {
 }
 
 func (r *Remote) push(ctx context.Context, m *artifact.Manifest) error {
-	record, err := artifact.EncodeManifest(*m)
+	manifest, err := artifact.EncodeManifest(*m)
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (r *Remote) push(ctx context.Context, m *artifact.Manifest) error {
 	repair := false
 	write := r.bucket.Create
 	switch {
-	case err == nil && !maps.Equal(other.Types(), m.Types()): // a record that this stage cannot have written
+	case err == nil && !maps.Equal(other.Types(), m.Types()): // a manifest that this stage cannot have written
 		write = r.bucket.Put
 	case err == nil && !other.SameOutputs(m):
 		return errConflict
@@ -82,7 +82,7 @@ func (r *Remote) push(ctx context.Context, m *artifact.Manifest) error {
 			}
 		}
 	}
-	err = r.small(ctx, func(ctx context.Context) error { return write(ctx, manifestName(m.Key), text(record)) })
+	err = r.small(ctx, func(ctx context.Context) error { return write(ctx, manifestName(m.Key), text(manifest)) })
 	if !errors.Is(err, errExists) {
 		return err
 	}
@@ -120,7 +120,7 @@ func (r *Remote) pushFile(ctx context.Context, o artifact.Output, f artifact.Fil
 	}
 	defer in.Close()
 	if info, err := in.Stat(); err != nil || info.Size() != f.Bytes {
-		return cmp.Or(err, fmt.Errorf("%s has another size than its record", in.Name()))
+		return cmp.Or(err, fmt.Errorf("%s has another size than its manifest", in.Name()))
 	}
 	return r.large(ctx, func(ctx context.Context, progress func(int)) error {
 		return r.bucket.Put(ctx, objectPrefix(o)+f.Name, io.NewSectionReader(countedAt{in, progress}, 0, f.Bytes))

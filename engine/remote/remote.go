@@ -27,16 +27,16 @@ type Remote struct {
 	bucket bucket
 	slots  chan struct{} // one per transfer
 
-	mu       sync.Mutex
-	report   func(address, text string)
-	reported map[string]bool               // texts
-	records  map[string]*artifact.Manifest // by key; nil: the remote store lacks it
-	damaged  map[string]bool               // results with a missing or damaged object, by key
-	rests    time.Time                     // until then no call is made
-	denied   bool                          // reported
-	traffic  traffic
-	queue    sync.WaitGroup
-	unsent   atomic.Int64
+	mu        sync.Mutex
+	report    func(address, text string)
+	reported  map[string]bool               // texts
+	manifests map[string]*artifact.Manifest // by key; nil: the remote store lacks it
+	damaged   map[string]bool               // results with a missing or damaged object, by key
+	rests     time.Time                     // until then no call is made
+	denied    bool                          // reported
+	traffic   traffic
+	queue     sync.WaitGroup
+	unsent    atomic.Int64
 }
 
 // Open returns the remote of a site, or nil if it has none. It reads nothing.
@@ -53,7 +53,7 @@ func Open(site *lang.Site, store *artifact.Store) *Remote {
 func open(settings lang.Remote, store *artifact.Store, b bucket) *Remote {
 	return &Remote{Remote: settings, store: store, bucket: b, slots: make(chan struct{}, settings.Parallel),
 		report: func(string, string) {}, reported: map[string]bool{},
-		records: map[string]*artifact.Manifest{}, damaged: map[string]bool{}}
+		manifests: map[string]*artifact.Manifest{}, damaged: map[string]bool{}}
 }
 
 // Report sets the function that receives each problem once. address is that of a stage, or "".

@@ -168,7 +168,7 @@ func TestAThousandFlippedBytesAreAThousandMisses(t *testing.T) {
 		m := commit(t, a, 1)
 		must.OK(t, a.PushResult(t.Context(), m))
 		files := names(t, a, manifests, "objects/")
-		wantEqual(t, "record and five files that are not empty", len(files), 6)
+		wantEqual(t, "manifest and five files that are not empty", len(files), 6)
 		b := s.machine(t)
 		random, changes := rand.New(rand.NewPCG(1, 2)), 100
 		if s.fake != nil {

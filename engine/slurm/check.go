@@ -51,7 +51,7 @@ func (x *Executor) checkPartitions(ctx context.Context) (all []Finding) {
 		if p.used {
 			mark, up = " (used)", up || p.state == "up"
 		}
-		all = append(all, found("partition %s%s: %s, limit %s, %s", p.name, mark, p.state, p.limit, p.nodes))
+		all = append(all, found("partition %s%s: %s, limit %s, %s", p.name, mark, p.state, p.limit, p.hosts))
 	}
 	if !up {
 		all = append(all, problem("partition %s is missing or not up: jobs are refused or wait",

@@ -113,7 +113,7 @@ type state struct {
 	ID     string
 	State  string // PENDING, RUNNING, …
 	Start  string // expected, while it waits
-	Node   string
+	Host   string
 	Reason string
 }
 
@@ -129,7 +129,7 @@ func parseStates(out string) map[string]state {
 		if len(f) != 7 || f[0] != "rcgrpo" || !strings.HasPrefix(f[1], "rcgrpo-") {
 			continue
 		}
-		s := state{ID: f[2], State: f[3], Start: f[4], Node: f[5], Reason: f[6]}
+		s := state{ID: f[2], State: f[3], Start: f[4], Host: f[5], Reason: f[6]}
 		if old, twice := all[f[1]]; !twice || old.ended() {
 			all[f[1]] = s
 		}
@@ -148,7 +148,7 @@ func (s state) waits() bool {
 	return slices.Contains([]string{"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT"}, s.State)
 }
 
-// launchFailed reports whether Slurm holds the job because a node could not launch it. Slurm drains that node.
+// launchFailed reports whether Slurm holds the job because a host could not launch it. Slurm drains that host.
 func (s state) launchFailed() bool { return s.waits() && s.Reason == "launch failed requeued held" }
 
 // Text describes a job in the queue.
@@ -169,15 +169,15 @@ func (x *Executor) list(ctx context.Context) (map[string]state, error) {
 	return parseStates(out), err
 }
 
-// partition is a group of equal nodes of a partition in one state.
+// partition is a group of equal hosts of a partition in one state.
 type partition struct {
-	name, state, limit, nodes string
+	name, state, limit, hosts string
 	used                      bool // by jobs of this executor
 }
 
 // partitions returns the partitions of the cluster.
 func (x *Executor) partitions(ctx context.Context) (all []partition, err error) {
-	out, err := x.command(ctx, "", "sinfo", "-h", "-o", "rcgrpo|%P|%a|%l|%D nodes %t with %c CPUs, %m MB, devices %G")
+	out, err := x.command(ctx, "", "sinfo", "-h", "-o", "rcgrpo|%P|%a|%l|%D hosts %t with %c CPUs, %m MB, devices %G")
 	named := x.partition()
 	for line := range strings.Lines(out) {
 		f := strings.Split(strings.TrimSpace(line), "|")

@@ -225,14 +225,14 @@ func TestNodesThatCannotRunAJob(t *testing.T) {
 			test.setup(l)
 			r := l.run()
 			l.wantMade(r, 1)
-			l.wantNote(r, "could not run on node "+strings.TrimSpace(l.Read("first")))
+			l.wantNote(r, "could not run on host "+strings.TrimSpace(l.Read("first")))
 			l.wantNote(r, test.note)
 		})
 	}
 	t.Run("three nodes fail the stage", func(t *testing.T) {
 		l := newLab(t, free)
 		l.settings.Exclude, l.settings.Setup = "", []string{"echo no module; exit 3"}
-		l.wantFailure(l.run(), "no module; the nodes of the 2 attempts before could not run it either")
+		l.wantFailure(l.run(), "no module; the hosts of the 2 attempts before could not run it either")
 	})
 	t.Run("a program that is replaced while its job waits is still used", func(t *testing.T) {
 		l := newLab(t, free)
@@ -259,7 +259,7 @@ func TestNodesThatCannotRunAJob(t *testing.T) {
 func TestANodeWhosePrologFailsIsLeftOut(t *testing.T) {
 	slow(t)
 	for option, want := range map[string]string{
-		"--no-requeue": "could not run on node n3: Slurm could not launch it",
+		"--no-requeue": "could not run on host n3: Slurm could not launch it",
 		"--requeue":    "launch failed requeued held",
 	} {
 		t.Run(option, func(t *testing.T) {

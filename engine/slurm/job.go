@@ -132,7 +132,7 @@ func (j *job) endBySlurm() (exit, bool) {
 	}
 	if listed && st.launchFailed() {
 		j.scancel()
-		e := exit{Cause: causeNode, Failure: &runs.Failure{Text: st.Reason}}
+		e := exit{Cause: causeHost, Failure: &runs.Failure{Text: st.Reason}}
 		j.writeExit(e)
 		return e, true
 	}
@@ -140,7 +140,7 @@ func (j *job) endBySlurm() (exit, bool) {
 		j.silent, j.confirmed = time.Time{}, true
 		if j.started && j.Executor.Requeue && st.waits() && at.After(j.startSeen) {
 			j.started, j.stale = false, j.beat()
-			j.note("its job %s was preempted or lost its node; Slurm starts it again", st.ID)
+			j.note("its job %s was preempted or lost its host; Slurm starts it again", st.ID)
 		}
 		if !j.started && st.waits() {
 			j.queued(st.Text())
@@ -164,7 +164,7 @@ func (j *job) endBySlurm() (exit, bool) {
 		return exit{}, false
 	}
 	e := j.endOf(st, listed)
-	if e.Cause != causeNode || e.Failure != nil { // its node has reported the end, so nothing of it runs
+	if e.Cause != causeHost || e.Failure != nil { // its host has reported the end, so nothing of it runs
 		j.writeExit(e)
 	}
 	return e, true
@@ -172,7 +172,7 @@ func (j *job) endBySlurm() (exit, bool) {
 
 // endOf translates the state in which Slurm reports the end of a job.
 func (j *job) endOf(st state, listed bool) exit {
-	e := exit{Host: st.Node}
+	e := exit{Host: st.Host}
 	e.Progress, _ = j.progress()
 	last := lastLine(j.file("out"))
 	failed := func(cause, format string, args ...any) {
@@ -188,21 +188,21 @@ func (j *job) endOf(st state, listed bool) exit {
 	case j.cancels:
 		e.Cause = causeCancelled
 	case !listed, st.State == "NODE_FAIL", st.State == "BOOT_FAIL":
-		e.Cause = causeNode
+		e.Cause = causeHost
 	case st.State == "PREEMPTED":
 		e.Cause = causePreempted
 	case st.State == "TIMEOUT", st.State == "DEADLINE":
 		e.Cause = causeTime
-	case st.State == "CANCELLED" && st.Node != "" && !j.started && !strings.Contains(last, " CANCELLED AT "):
+	case st.State == "CANCELLED" && st.Host != "" && !j.started && !strings.Contains(last, " CANCELLED AT "):
 		failed("", "Slurm could not launch it") // otherwise slurmstepd would have reported the cancellation
-		e.Cause = causeNode
+		e.Cause = causeHost
 	case st.State == "CANCELLED", st.State == "REVOKED":
 		e.Cause = causeCancelled
 	case st.State == "OUT_OF_MEMORY", j.overMemory():
 		failed(lang.CauseOOM, "Slurm ended job %s because it used more memory than it requested", st.ID)
 	case !j.started:
 		failed("", "its program did not start (state %s, %s)", st.State, st.Reason)
-		e.Cause = causeNode
+		e.Cause = causeHost
 	case st.State == "COMPLETED":
 		failed("", "job %s has ended, but neither its record nor its result is visible here within %v: raise `visible` of "+
 			"executor %q if the file system is slow", st.ID, j.Executor.Visible, j.Executor.Name)
@@ -264,26 +264,26 @@ func (s *stage) decide(ctx context.Context, j *job, end exit, all []*attempt) (a
 	free := 0
 	for _, a := range all {
 		e, ended := a.exit()
-		if !ended || slices.Contains([]string{causePreempted, causeStopped, causeNode}, e.Cause) {
+		if !ended || slices.Contains([]string{causePreempted, causeStopped, causeHost}, e.Cause) {
 			free++
 		}
 	}
 	why := "was preempted"
 	switch {
-	case end.Cause == causeNode && !j.confirmed:
+	case end.Cause == causeHost && !j.confirmed:
 		why = "was not accepted by Slurm"
-	case end.Cause == causeNode:
-		why = strings.TrimSpace("was lost with its node " + end.Host)
+	case end.Cause == causeHost:
+		why = strings.TrimSpace("was lost with its host " + end.Host)
 		if end.Failure != nil {
-			why = fmt.Sprintf("could not run on node %s: %s", cmp.Or(end.Host, "(unknown)"), end.Failure.Text)
+			why = fmt.Sprintf("could not run on host %s: %s", cmp.Or(end.Host, "(unknown)"), end.Failure.Text)
 		}
 		if end.Host != "" {
 			s.exclude = append(s.exclude, end.Host)
 		}
 	}
-	if unusable(all) == unusableNodes {
-		return false, fmt.Errorf("%s %s; the nodes of the %d attempts before could not run it either", id, why,
-			unusableNodes-1)
+	if unusable(all) == unusableHosts {
+		return false, fmt.Errorf("%s %s; the hosts of the %d attempts before could not run it either", id, why,
+			unusableHosts-1)
 	}
 	s.why = id + " " + why
 	if free > s.FreeAttempts {
@@ -294,13 +294,13 @@ func (s *stage) decide(ctx context.Context, j *job, end exit, all []*attempt) (a
 	return true, nil
 }
 
-// unusableNodes is the number of attempts after which a stage fails that no node could run.
-const unusableNodes = 3
+// unusableHosts is the number of attempts after which a stage fails that no host could run.
+const unusableHosts = 3
 
-// unusable counts the newest attempts that could not run on their nodes.
+// unusable counts the newest attempts that could not run on their hosts.
 func unusable(all []*attempt) (count int) {
 	for _, a := range slices.Backward(all) {
-		if e, ended := a.exit(); !ended || e.Cause != causeNode || e.Failure == nil {
+		if e, ended := a.exit(); !ended || e.Cause != causeHost || e.Failure == nil {
 			break
 		}
 		count++

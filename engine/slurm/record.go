@@ -27,11 +27,11 @@ type record struct {
 	Args    []string
 	GPUs    int
 	Timeout time.Duration     // 0: none
-	Requeue bool              // Slurm starts the job again after a preemption or the loss of its node
+	Requeue bool              // Slurm starts the job again after a preemption or the loss of its host
 	Secrets map[string]string // files by the name of the variable
 	Beat    time.Duration     // between two signs of life
 	Lost    time.Duration     // without a sign of life, after which an attempt has ended
-	Visible time.Duration     // in which files of another node become visible
+	Visible time.Duration     // in which files of another host become visible
 	Had     bool              // the key had a result, which the stage replaces
 	Adopted bool              `json:"-"`
 }
@@ -58,7 +58,7 @@ const (
 	causeStopped   = "stopped"   // it got a request to stop, for a reason that Slurm knows
 	causeTime      = "time"      // its time limit was close
 	causePreempted = "preempted" // by another job
-	causeNode      = "node"      // its node was lost or could not start it
+	causeHost      = "host"      // its host was lost or could not start it
 	causeCancelled = "cancelled" // by a person
 	causeReplaced  = "replaced"  // there is a newer attempt
 )

@@ -78,7 +78,7 @@ func (x *Executor) Unfit(n *lang.Node) string {
 	return ""
 }
 
-// Execute runs a stage in one or more jobs until it has a result or a failure. After the loss of a node, preemption
+// Execute runs a stage in one or more jobs until it has a result or a failure. After the loss of a host, preemption
 // and time limits it submits the stage again.
 func (x *Executor) Execute(ctx context.Context, w *engine.Work, observe func(runs.Event)) error {
 	store, err := artifact.Open(w.Store)
@@ -98,7 +98,7 @@ type stage struct {
 	*engine.Work
 	store   *artifact.Store
 	observe func(runs.Event)
-	exclude []string // nodes that were lost or could not run it
+	exclude []string // hosts that were lost or could not run it
 	why     string   // the newest of these reasons
 }
 

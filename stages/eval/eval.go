@@ -124,9 +124,9 @@ func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
 		if !ok {
 			return nil
 		}
-		chooser, chooses := in.From.Stage.(lang.Selector)
+		selector, chooses := in.From.Stage.(lang.Selector)
 		if chooses && in.Ref.Port == "best" {
-			for _, task := range chooser.ChoosesOn() {
+			for _, task := range selector.SelectsOn() {
 				chosen, ok := in.From.Input(task)
 				if ok && slices.ContainsFunc(s.Tasks, func(own artifact.Ref) bool {
 					in, ok := n.Input(own)

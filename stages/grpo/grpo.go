@@ -208,8 +208,8 @@ type evaluator interface{ evaluates() bool }
 // evaluates reports whether the training evaluates, and so has the port best.
 func (s *settings) evaluates() bool { return s.Evaluate != nil }
 
-// ChoosesOn implements lang.Selector: the tasks whose rewards select the port best.
-func (s *settings) ChoosesOn() []artifact.Ref {
+// SelectsOn implements lang.Selector: the tasks whose rewards select the port best.
+func (s *settings) SelectsOn() []artifact.Ref {
 	if s.Evaluate == nil {
 		return nil
 	}

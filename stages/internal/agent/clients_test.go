@@ -75,21 +75,21 @@ func TestAgentWithPythonsPackagesPlaysDrills(t *testing.T) {
 		}
 	}
 	tok := must.Get(token.Train(texts, 400, chat.DrillTokens))(t)
-	layout := must.Get(chat.NewDrill(tok, ""))(t)
+	codec := must.Get(chat.NewDrill(tok, ""))(t)
 	policy := &truth{slots: make([][]int32, 4)}
 	for _, e := range experts {
-		ids, _, err := chat.Encode(layout, e, "")
+		ids, _, err := chat.Encode(codec, e, "")
 		must.OK(t, err)
 		policy.experts = append(policy.experts, ids)
 	}
-	local := &rl.Local{Batcher: rl.NewBatcher(policy), Codec: layout, Seed: 1, Temperature: 1,
+	local := &rl.Local{Batcher: rl.NewBatcher(policy), Codec: codec, Seed: 1, Temperature: 1,
 		Limits: blocks.Limits{Steps: 20, Reply: 400, Context: 8192}}
 	dir := t.TempDir()
 	script := must.Get(os.ReadFile(filepath.Join(root, "bench/own_agent.py")))(t)
 	must.OK(t, os.WriteFile(filepath.Join(dir, "agent.py"), script, 0o600))
 	g := must.Get(Open(&Settings{Program: &artifact.File{Path: dir, Dir: true}, Command: []string{python, "agent.py"},
 		Lives: "episode", Workers: 2, Env: map[string]string{"http_proxy": "http://127.0.0.1:9"}},
-		Options{Policy: local, Layout: layout, Tokenizer: tok, Data: must.Get(bfcl.LoadData(fixtures.Benchmark(t)))(t),
+		Options{Policy: local, Codec: codec, Tokenizer: tok, Data: must.Get(bfcl.LoadData(fixtures.Benchmark(t)))(t),
 			Place: environment.Options{Scratch: t.TempDir(), Name: "agents", Log: t.Logf}}))(t)
 	defer func() { must.OK(t, g.Close()) }()
 	got, _, err := (&rl.Collector{Policy: local, Agent: g,

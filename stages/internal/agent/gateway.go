@@ -33,7 +33,7 @@ const modelName = "policy"
 // Options describe the policy and the place of the processes.
 type Options struct {
 	Policy    *rl.Local
-	Layout    chat.Talk
+	Codec     chat.Codec
 	Tokenizer *token.Tokenizer
 	Position  string     // of reward tokens
 	Data      *bfcl.Data // for the documents of the benchmark's tools; may be nil
@@ -171,7 +171,7 @@ func (g *Gateway) Play(ctx context.Context, ask rl.Rollout, env rl.Env, t *rl.Tr
 	}
 	e := &episode{gateway: g, ask: ask, offer: offer, uses: map[string]int{}}
 	e.ctx, e.cancel = context.WithCancel(ctx)
-	e.policy = serve.New(serve.Config{Name: modelName, Batcher: g.Policy.Batcher, Layout: g.Layout,
+	e.policy = serve.New(serve.Config{Name: modelName, Batcher: g.Policy.Batcher, Codec: g.Codec,
 		Tokenizer: g.Tokenizer, Position: g.Position, Token: ask.Token, Addr: g.address, Queue: 1 << 20,
 		MaxBody: 8 << 20, Timeout: cmp.Or(g.settings.Timeout, defaultTimeout), Logf: g.Place.Log,
 		Sampling: &serve.Sampling{Temperature: g.Policy.Temperature, TopP: cmp.Or(g.Policy.TopP, 1),

@@ -260,7 +260,7 @@ func (c *cart) Verdict(context.Context) (bfcl.Verdict, error) {
 	return v, nil
 }
 
-func vocabulary(t *testing.T) (*token.Tokenizer, chat.Talk) {
+func vocabulary(t *testing.T) (*token.Tokenizer, chat.Codec) {
 	t.Helper()
 	tok := must.Get(token.Train([]string{"abcdefghijklmnopqrstuvwxyz Put in one. And? Well? Help me."}, 300,
 		chat.DrillTokens))(t)
@@ -270,7 +270,7 @@ func vocabulary(t *testing.T) (*token.Tokenizer, chat.Talk) {
 // play plays tasks with an agent, and returns their trajectories and the log.
 func play(t *testing.T, change func(*Settings), ids ...string) ([]*rl.Trajectory, string) {
 	t.Helper()
-	tok, layout := vocabulary(t)
+	tok, codec := vocabulary(t)
 	dir := t.TempDir()
 	must.OK(t, os.WriteFile(filepath.Join(dir, "agent"), nil, 0o600))
 	s := &Settings{Program: &artifact.File{Path: dir, Dir: true}, Command: []string{must.Get(os.Executable())(t)},
@@ -281,9 +281,9 @@ func play(t *testing.T, change func(*Settings), ids ...string) ([]*rl.Trajectory
 	var mu sync.Mutex
 	var log strings.Builder
 	scratch := t.TempDir()
-	policy := &rl.Local{Batcher: rl.NewBatcher(&sampler{tok, make([][]int32, 4)}), Codec: layout, Seed: 1, Temperature: 1,
+	policy := &rl.Local{Batcher: rl.NewBatcher(&sampler{tok, make([][]int32, 4)}), Codec: codec, Seed: 1, Temperature: 1,
 		Limits: blocks.Limits{Steps: 3, Reply: 20, Context: 400}}
-	g := must.Get(Open(s, Options{Policy: policy, Layout: layout, Tokenizer: tok, Place: environment.Options{
+	g := must.Get(Open(s, Options{Policy: policy, Codec: codec, Tokenizer: tok, Place: environment.Options{
 		Scratch: scratch, Name: "agents", Log: func(format string, args ...any) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -312,7 +312,7 @@ func play(t *testing.T, change func(*Settings), ids ...string) ([]*rl.Trajectory
 
 func TestRequestsThatContinueAReplyJoinItsSequence(t *testing.T) {
 	t.Parallel()
-	_, layout := vocabulary(t)
+	_, codec := vocabulary(t)
 	got, log := play(t, nil, "plain", "join", "helper", "two", "strange")
 	for i, want := range []struct {
 		messages, segments int
@@ -324,7 +324,7 @@ func TestRequestsThatContinueAReplyJoinItsSequence(t *testing.T) {
 			t.Errorf("%s: %d messages, %d segments, reward %v (%s), stop %s; want %+v", e.Task, len(e.Messages),
 				len(e.Segments), e.Reward, e.Failure, e.Stop, want)
 		}
-		ids, mask, err := chat.Encode(layout, e, "")
+		ids, mask, err := chat.Encode(codec, e, "")
 		must.OK(t, err)
 		if len(e.IDs) > 0 && (!slices.Equal(ids, e.IDs) || !slices.Equal(mask, e.Mask)) {
 			t.Errorf("%s: the layout writes the messages as %v, want %v", e.Task, ids, e.IDs)

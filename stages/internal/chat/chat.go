@@ -4,7 +4,7 @@
 //	Template   the chat template of an instruct model, interpreted and probed; start with ReadTemplate
 //	Chat       the codec of a Template with a tokenizer; start with Template.New
 //	Drill      the codec of the small layout of the generated tasks, which has no template
-//	Talk       an rl.Codec that also converts conversations in the form of chat APIs; Chat and Drill are both
+//	Codec      an rl.Codec that also converts conversations in the form of chat APIs; Chat and Drill are both
 //	Encode     a trajectory as ids and mask, for fine-tuning
 //	Functions  the documents of the tools; start with FunctionsOf
 //	Memory     the ids of replies for prompts that continue them

@@ -194,16 +194,16 @@ func (c *Chat) text(ids []int32) string {
 // Text implements rl.Codec.
 func (c *Chat) Text(ids []int32) string { return c.tokens.Decode(ids, false) }
 
-// Answer implements Talk.
+// Answer implements Codec.
 func (c *Chat) Answer(ids []int32) (text string, calls []FunctionCall) {
 	text, calls, _ = c.format.read(c.text(ids))
 	return text, calls
 }
 
-// Visible implements Talk.
+// Visible implements Codec.
 func (c *Chat) Visible(text string) int { return c.format.visible(text) }
 
-// Insert implements Talk.
+// Insert implements Codec.
 func (c *Chat) Insert(prompt, reward string) string {
 	return insert(prompt, reward, c.position, c.userOpen, c.userEnd, c.header.String())
 }

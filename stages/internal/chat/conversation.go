@@ -41,8 +41,8 @@ func (c FunctionCall) Python() string {
 	return text
 }
 
-// Talk is an rl.Codec that also converts conversations in the form of chat APIs.
-type Talk interface {
+// Codec is an rl.Codec that also converts conversations in the form of chat APIs.
+type Codec interface {
 	rl.Codec
 	// Answer decodes a reply into the text outside calls and the calls. A reply whose calls cannot be read is a text.
 	Answer(ids []int32) (text string, calls []FunctionCall)
@@ -56,12 +56,12 @@ type Talk interface {
 	write(text string, calls []FunctionCall) ([]int32, error)
 }
 
-var _, _ Talk = (*Chat)(nil), (*Drill)(nil)
+var _, _ Codec = (*Chat)(nil), (*Drill)(nil)
 
 // Prompt returns the ids before the next reply. known returns the ids of an earlier reply, given all ids before it,
 // or nil if they are unknown; then the layout writes the reply. A prompt of more than longest ids is cut after the
 // message that exceeds them, so that a long conversation costs no more than one that fits.
-func Prompt(c Talk, v Conversation, longest int, known func(before []int32, t Turn) []int32) ([]int32, error) {
+func Prompt(c Codec, v Conversation, longest int, known func(before []int32, t Turn) []int32) ([]int32, error) {
 	if len(v.Turns) == 0 || v.Turns[0].Role != rl.RoleUser {
 		return nil, errors.New("the first message after a system message must be a user message")
 	}
@@ -106,7 +106,7 @@ func Partial(text, word string) int {
 	return 0
 }
 
-// insert implements Talk.Insert for a layout with the given texts around a request and before a reply.
+// insert implements Codec.Insert for a layout with the given texts around a request and before a reply.
 func insert(prompt, reward, position, user, userEnd, header string) string {
 	name := rewardTokens[reward]
 	if name == "" || strings.Contains(prompt, HighReward) || strings.Contains(prompt, LowReward) {
@@ -145,7 +145,7 @@ func (d *Drill) write(text string, calls []FunctionCall) ([]int32, error) {
 	return d.Reply(lines), nil
 }
 
-// Answer implements Talk.
+// Answer implements Codec.
 func (d *Drill) Answer(ids []int32) (text string, calls []FunctionCall) {
 	parsed := d.Parse(ids)
 	text = parsed.Text
@@ -162,10 +162,10 @@ func (d *Drill) Answer(ids []int32) (text string, calls []FunctionCall) {
 	return text, calls
 }
 
-// Visible implements Talk. Only the last id shows whether a reply is a text or calls.
+// Visible implements Codec. Only the last id shows whether a reply is a text or calls.
 func (d *Drill) Visible(string) int { return 0 }
 
-// Insert implements Talk.
+// Insert implements Codec.
 func (d *Drill) Insert(prompt, reward string) string {
 	return insert(prompt, reward, d.position, user, assistant, assistant)
 }

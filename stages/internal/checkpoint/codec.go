@@ -22,7 +22,7 @@ func OpenCodec(dir, benchmark string) (rl.Codec, error) {
 // codecOf returns the codec of a checkpoint's layout for the benchmark's tools, and for others that have documents.
 func codecOf(m Meta, tokenizer *token.Tokenizer, dir, benchmark string) (rl.Codec, error) {
 	if m.Layout == Drill {
-		return talkOf(m, tokenizer, dir, nil)
+		return chatCodec(m, tokenizer, dir, nil)
 	}
 	if benchmark == "" {
 		return nil, fmt.Errorf("the layout %q contains the documents of tools from the benchmark's data: name its "+
@@ -36,12 +36,12 @@ func codecOf(m Meta, tokenizer *token.Tokenizer, dir, benchmark string) (rl.Code
 	if err != nil {
 		return nil, err
 	}
-	return talkOf(m, tokenizer, dir, functions)
+	return chatCodec(m, tokenizer, dir, functions)
 }
 
-// talkOf returns the codec of a checkpoint's layout for conversations whose tools are among functions or have documents
-// of their own. Every layout but that of the drills is the chat template in the folder.
-func talkOf(m Meta, tokenizer *token.Tokenizer, dir string, functions chat.Functions) (chat.Talk, error) {
+// chatCodec returns the codec of a checkpoint's layout for conversations whose tools are among functions or have
+// documents of their own. Every layout but that of the drills is the chat template in the folder.
+func chatCodec(m Meta, tokenizer *token.Tokenizer, dir string, functions chat.Functions) (chat.Codec, error) {
 	if m.Layout == Drill {
 		return chat.NewDrill(tokenizer, m.Position)
 	}

@@ -23,7 +23,7 @@ type Folder struct {
 	Weights   string // number of tensors by type in a GGUF file; "" for a folder
 	Tokenizer *token.Tokenizer
 	Template  *chat.Template // nil in the layout of the drills
-	Talk      chat.Talk
+	Codec     chat.Codec
 	Refused   []Refusal // in the order of the parts
 }
 
@@ -137,14 +137,14 @@ func readFolder(dir string, from source, meta Meta, template func(lm.Config) (*c
 	}
 	f.Tokenizer = t
 	if f.Meta.Layout != "" {
-		var talk chat.Talk
+		var codec chat.Codec
 		if f.Template == nil {
-			talk, err = chat.NewDrill(t, f.Meta.Position)
+			codec, err = chat.NewDrill(t, f.Meta.Position)
 		} else {
-			talk, err = f.Template.New(t, nil, f.Meta.Position)
+			codec, err = f.Template.New(t, nil, f.Meta.Position)
 		}
 		if refuse(PartLayout, err) {
-			f.Talk = talk
+			f.Codec = codec
 		}
 	}
 	return f

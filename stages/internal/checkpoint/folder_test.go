@@ -96,7 +96,7 @@ func TestHostileModelFoldersAreRefused(t *testing.T) {
 			case f := <-read:
 				err := f.Err()
 				must.Match(t, err, tc.want)
-				if f.Talk != nil && f.Refused[0].Part == PartLayout {
+				if f.Codec != nil && f.Refused[0].Part == PartLayout {
 					t.Error("a refused layout can be used")
 				}
 				if err != nil && len(err.Error()) > 10_000 {

@@ -124,13 +124,13 @@ func (p *Policy) Reference() (*lm.Model, error) {
 // of the benchmark's tools are read from the folder benchmark.
 func (p *Policy) CodecFor(documented bool, benchmark string) (rl.Codec, error) {
 	if documented {
-		return p.Talk()
+		return p.Codec()
 	}
 	return codecOf(p.Meta, p.Tokenizer, p.dir, benchmark)
 }
 
-// Talk returns the policy's codec for conversations in the form of chat APIs, whose tools have documents of their own.
-func (p *Policy) Talk() (chat.Talk, error) { return talkOf(p.Meta, p.Tokenizer, p.dir, nil) }
+// Codec returns the policy's codec for conversations in the form of chat APIs, whose tools have documents of their own.
+func (p *Policy) Codec() (chat.Codec, error) { return chatCodec(p.Meta, p.Tokenizer, p.dir, nil) }
 
 // Decoder returns a sampler for episodes of at most context tokens, as many at once as the memory of Open has room for.
 func (p *Policy) Decoder(context int) (*lm.Decoder, error) {

@@ -104,6 +104,11 @@ var sessionErrors = map[string]string{"garbage": "invalid character 'H'", "silen
 	"list": "cannot unmarshal", "half": "", "deaf": "within",
 	"notices": "", "questions": ""} // these two end by number or by time
 
+// says reports whether a failure has the text of its fault. On a busy machine a flood may end by time.
+func says(failure, fault string) bool {
+	return strings.Contains(failure, sessionErrors[fault]) || fault == "flood" && strings.Contains(failure, "within")
+}
+
 func TestWhatAServerWritesForOneCallIsLimited(t *testing.T) {
 	var left atomic.Int64
 	left.Store(maxUnasked)
@@ -211,13 +216,13 @@ func TestSessionsOfServersAndTheirFaults(t *testing.T) {
 	must.OK(t, s.check(t.Context()))
 	texts := append(faulty(s, sessionErrors), "error")
 	for i, e := range played(t, s, tasksOf(t, s, texts...)) {
-		want, bad := sessionErrors[texts[i]]
+		_, bad := sessionErrors[texts[i]]
 		switch {
 		case texts[i] == "error":
 			if e.Reward != 0 || e.Errors != 1 || !strings.Contains(e.Messages[2].Text, "sold out") {
 				t.Errorf("a refused call: reward %v, %d errors, %q", e.Reward, e.Errors, e.Messages[2].Text)
 			}
-		case bad != e.Reward.Missing() || !bad && e.Reward != 1 || !strings.Contains(e.Failure, want):
+		case bad != e.Reward.Missing() || !bad && e.Reward != 1 || bad && !says(e.Failure, texts[i]):
 			t.Errorf("%q: reward %v (%s)", texts[i], e.Reward, e.Failure)
 		case !bad && (e.Messages[2].Text != "milk;"+texts[i]+";" || e.Messages[6].Text != "milk;"+texts[i]+";b;"):
 			t.Errorf("%q: its notes are %q, then %q", texts[i], e.Messages[2].Text, e.Messages[6].Text)
@@ -256,7 +261,7 @@ func TestFaultsOfServersAtEveryMethod(t *testing.T) {
 		switch {
 		case !e.Reward.Missing() && e.Reward != 1:
 			t.Errorf("%s: reward %v", texts[i], e.Reward)
-		case e.Reward.Missing() && (at < 0 || !strings.Contains(e.Failure, sessionErrors[kind])):
+		case e.Reward.Missing() && (at < 0 || !says(e.Failure, kind)):
 			t.Errorf("%s: the failure %q does not say %q", texts[i], e.Failure, sessionErrors[kind])
 		case e.Reward.Missing():
 			missing++

@@ -55,7 +55,7 @@ func (s *Collector) UseAgent(settings *agent.Settings, p *checkpoint.Policy, job
 				"the stage tasks", t.ID)
 		}
 	}
-	layout, err := p.Talk()
+	codec, err := p.Codec()
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (s *Collector) UseAgent(settings *agent.Settings, p *checkpoint.Policy, job
 			return err
 		}
 	}
-	s.Gateway, err = agent.Open(settings, agent.Options{Policy: s.Local, Layout: layout, Tokenizer: p.Tokenizer,
+	s.Gateway, err = agent.Open(settings, agent.Options{Policy: s.Local, Codec: codec, Tokenizer: p.Tokenizer,
 		Position: p.Position, Data: data, Place: environment.Options{Scratch: job.Dir, Rank: job.Rank, Name: "agents",
 			Log: job.Logf}})
 	if err != nil {

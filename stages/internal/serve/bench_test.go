@@ -24,7 +24,7 @@ func BenchmarkChat(b *testing.B) {
 	family := must.Get(chat.NewTemplate(chat.LayoutTemplate("qwen2.5"), nil, false))(b)
 	s := &sampler{tok: tok, stop: "<|im_end|>", script: func(string) string { return "<|im_end|>" },
 		slots: make([][]int32, 64), reply: make([][]int32, 64)}
-	server := New(Config{Name: "tiny", Batcher: rl.NewBatcher(s), Layout: must.Get(family.New(tok, nil, ""))(b),
+	server := New(Config{Name: "tiny", Batcher: rl.NewBatcher(s), Codec: must.Get(family.New(tok, nil, ""))(b),
 		Tokenizer: tok, Addr: "example.com:80", MaxBody: 1 << 20, Timeout: time.Minute, Queue: 10})
 	var tools []json.RawMessage
 	for i := range 18 {

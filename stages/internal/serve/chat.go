@@ -70,7 +70,7 @@ func (s *Server) chat(w http.ResponseWriter, q *request) error {
 		return err
 	}
 	conversation.Token, q.conversation = q.reward, conversation
-	prompt, err := chat.Prompt(s.Layout, *conversation, s.Batcher.MaxLen(), s.memory.Turn)
+	prompt, err := chat.Prompt(s.Codec, *conversation, s.Batcher.MaxLen(), s.memory.Turn)
 	if err != nil {
 		return bad("messages", "", "%v", err)
 	}
@@ -156,7 +156,7 @@ func (c *choice) answer() (text string, calls []toolCall) {
 		if c.reason != nil { // a stop_token_id
 			sampled = sampled[:len(sampled)-1]
 		}
-		if outside, parsed := c.s.Layout.Answer(sampled); parsed != nil {
+		if outside, parsed := c.s.Codec.Answer(sampled); parsed != nil {
 			text, functions = outside, parsed
 		}
 	}
@@ -166,7 +166,7 @@ func (c *choice) answer() (text string, calls []toolCall) {
 		call.Function.Name, call.Function.Arguments = f.Name, string(f.Arguments)
 		calls = append(calls, call)
 	}
-	if last := len(c.draws) - 1; last >= 0 && c.s.Layout.Stop(c.draws[last].Token) { // a cut reply is written again
+	if last := len(c.draws) - 1; last >= 0 && c.s.Codec.Stop(c.draws[last].Token) { // a cut reply is written again
 		c.s.memory.KeepTurn(c.prompt, chat.Turn{Text: text, Calls: functions}, ids(c.draws))
 	}
 	return text, calls

@@ -79,7 +79,7 @@ func (c *choice) add(d rl.Draw) bool {
 	case slices.Contains(c.q.stopIDs, d.Token):
 		c.finish, c.reason = "stop", d.Token
 		return true
-	case c.s.Layout.Stop(d.Token):
+	case c.s.Codec.Stop(d.Token):
 		c.finish = "stop"
 		return true
 	case c.q.skipSpecial && c.s.Tokenizer.Special(d.Token):
@@ -145,7 +145,7 @@ func (c *choice) certain() int {
 	}
 	text = text[:end-held]
 	if c.tools {
-		return min(len(text), c.s.Layout.Visible(text))
+		return min(len(text), c.s.Codec.Visible(text))
 	}
 	return len(text)
 }
@@ -226,7 +226,7 @@ func (s *Server) record(c *choice) {
 		r.Err = c.err
 	}
 	if c.tools && c.err == nil {
-		p := s.Layout.Parse(ids(c.draws))
+		p := s.Codec.Parse(ids(c.draws))
 		if r.Malformed = p.Malformed; p.Calls != nil {
 			r.Text, r.Calls = p.Text, p.Calls
 		}
@@ -261,7 +261,7 @@ func stream(choices []*choice, news <-chan struct{}, each func(c *choice, p piec
 // visible returns draws without a final one that ended the reply.
 func (c *choice) visible(draws []rl.Draw) []rl.Draw {
 	if n := len(draws); n > 0 {
-		if last := draws[n-1].Token; c.s.Layout.Stop(last) || slices.Contains(c.q.stopIDs, last) {
+		if last := draws[n-1].Token; c.s.Codec.Stop(last) || slices.Contains(c.q.stopIDs, last) {
 			return draws[:n-1]
 		}
 	}

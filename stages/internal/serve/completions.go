@@ -98,7 +98,7 @@ func (s *Server) readPrompts(raw json.RawMessage, reward string) (prompts [][]in
 	}
 	if len(lists) == 0 {
 		for _, text := range some {
-			text = s.Layout.Insert(text, reward)
+			text = s.Codec.Insert(text, reward)
 			prompts, texts = append(prompts, s.memory.Encode(s.Tokenizer, text)), append(texts, text)
 		}
 	}

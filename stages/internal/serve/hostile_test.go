@@ -198,7 +198,7 @@ func TestLogIsReadableAtAnyTimeAndOneRowHarmsNoOther(t *testing.T) {
 
 // counted counts the requests that become prompts at once.
 type counted struct {
-	chat.Talk
+	chat.Codec
 	now, most atomic.Int64
 }
 
@@ -208,13 +208,13 @@ func (c *counted) Header(reward string) []int32 {
 	}
 	time.Sleep(20 * time.Millisecond) // for the others to come
 	c.now.Add(-1)
-	return c.Talk.Header(reward)
+	return c.Codec.Header(reward)
 }
 
 // Forty requests of 8 MiB took 11 GB when all became prompts at once.
 func TestFewRequestsBecomePromptsAtOnce(t *testing.T) {
-	talk := &counted{}
-	l := newLab(t, "qwen", 4, nil, func(c *Config) { talk.Talk, c.Layout = c.Layout, talk })
+	codec := &counted{}
+	l := newLab(t, "qwen", 4, nil, func(c *Config) { codec.Codec, c.Codec = c.Codec, codec })
 	var clients sync.WaitGroup
 	for range 8 * mostPrompts {
 		clients.Go(func() {
@@ -226,7 +226,7 @@ func TestFewRequestsBecomePromptsAtOnce(t *testing.T) {
 		})
 	}
 	clients.Wait()
-	if got := talk.most.Load(); got > mostPrompts {
+	if got := codec.most.Load(); got > mostPrompts {
 		t.Errorf("%d requests became prompts at once, want at most %d", got, mostPrompts)
 	}
 }

@@ -105,7 +105,7 @@ func (e *logged) append(c *choice) {
 	}
 	m := rl.Message{Role: rl.RoleAssistant, Text: token.Text(c.text), From: len(c.prompt), To: len(e.IDs)}
 	if c.tools {
-		for _, call := range c.s.Layout.Parse(ids(c.draws)).Calls {
+		for _, call := range c.s.Codec.Parse(ids(c.draws)).Calls {
 			m.Calls = append(m.Calls, call.Text)
 		}
 	}

@@ -205,7 +205,7 @@ type arena struct {
 	data   *bfcl.Data
 	tasks  []*bfcl.Task
 	tok    *token.Tokenizer
-	layout *chat.Chat
+	codec  *chat.Chat
 	script *script
 	limits blocks.Limits
 	policy func() rl.Sampler // of the episodes; at first the script
@@ -230,9 +230,9 @@ func newArena(t *testing.T, f family, data *bfcl.Data, tasks []*bfcl.Task) *aren
 		source = string(fixtures.Read(t, "hf/chat/llama3_1.jinja"))
 		variables["bos_token"] = jinja.Own("<|begin_of_text|>")
 	}
-	layout := must.Get(chat.NewTemplate(source, variables, false))(t)
+	template := must.Get(chat.NewTemplate(source, variables, false))(t)
 	a := &arena{family: f, data: data, tasks: tasks, tok: tok,
-		layout: must.Get(layout.New(tok, must.Get(chat.FunctionsOf(data))(t), rl.FirstUser))(t),
+		codec:  must.Get(template.New(tok, must.Get(chat.FunctionsOf(data))(t), rl.FirstUser))(t),
 		script: newScript(t, f, data, tasks), limits: blocks.Limits{Steps: 20, Reply: 4096, Context: f.context}}
 	a.policy = func() rl.Sampler { return a.scripted() }
 	return a
@@ -247,7 +247,7 @@ func (a *arena) scripted() *scripted {
 // eval returns the failure of each task, "" for those that the official checker accepts, as stage eval has it.
 func (a *arena) eval(t *testing.T, official bool) map[string]string {
 	t.Helper()
-	local := &rl.Local{Batcher: a.batcher(), Codec: a.layout, Limits: a.limits}
+	local := &rl.Local{Batcher: a.batcher(), Codec: a.codec, Limits: a.limits}
 	settings := bfcl.Settings{Data: a.data, Today: bfcl.ReleaseDate}
 	c := &rl.Collector{Policy: local, Environment: rl.Benchmark(settings, a.limits)}
 	if official {
@@ -274,7 +274,7 @@ func (a *arena) eval(t *testing.T, official bool) map[string]string {
 // serve starts a server of the scripted model in a folder and returns its address.
 func (a *arena) serve(t *testing.T, dir string) string {
 	h := httptest.NewUnstartedServer(nil)
-	h.Config.Handler = New(Config{Name: "tiny", Aliases: []string{dir}, Batcher: a.batcher(), Layout: a.layout,
+	h.Config.Handler = New(Config{Name: "tiny", Aliases: []string{dir}, Batcher: a.batcher(), Codec: a.codec,
 		Tokenizer: a.tok, Position: rl.FirstUser, Token: rl.TokenHigh, Addr: h.Listener.Addr().String(), Queue: 256,
 		MaxBody: 8 << 20, Timeout: time.Minute, Logf: t.Logf})
 	h.Start()
@@ -358,7 +358,7 @@ func (a *arena) folder(t *testing.T) string {
 	for name, v := range map[string]any{
 		"config.json": map[string]any{"model_type": a.decoder, "max_position_embeddings": a.limits.Context},
 		"tokenizer_config.json": map[string]any{"tokenizer_class": "PreTrainedTokenizerFast",
-			"chat_template": a.layout.Source},
+			"chat_template": a.codec.Source},
 	} {
 		must.OK(t, os.WriteFile(filepath.Join(dir, name), must.Get(json.Marshal(v))(t), 0o600))
 	}

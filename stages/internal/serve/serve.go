@@ -32,7 +32,7 @@ type Config struct {
 	Name      string   // of the model
 	Aliases   []string // further names, such as the path of the checkpoint
 	Batcher   *rl.Batcher
-	Layout    chat.Talk
+	Codec     chat.Codec
 	Tokenizer *token.Tokenizer
 	Position  string // of reward tokens; "" for a policy without them
 	Token     string // reward token of requests that name none

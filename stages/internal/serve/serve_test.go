@@ -100,18 +100,18 @@ type lab struct {
 func newLab(t testing.TB, layout string, slots int, script func(string) string, change func(*Config)) *lab {
 	t.Helper()
 	tok := must.Get(vocabulary())(t)
-	var talk chat.Talk
+	var codec chat.Codec
 	stop := "<|end|>"
 	if layout == "drill" {
-		talk = must.Get(chat.NewDrill(tok, rl.BeforeEachAction))(t)
+		codec = must.Get(chat.NewDrill(tok, rl.BeforeEachAction))(t)
 	} else {
 		family := must.Get(chat.NewTemplate(chat.LayoutTemplate("qwen2.5"), nil, false))(t)
-		talk = must.Get(family.New(tok, nil, rl.FirstUser))(t)
+		codec = must.Get(family.New(tok, nil, rl.FirstUser))(t)
 		stop = "<|im_end|>"
 	}
 	s := &sampler{tok: tok, stop: stop, script: script, slots: make([][]int32, slots), reply: make([][]int32, slots)}
 	h := httptest.NewUnstartedServer(nil)
-	c := Config{Name: "tiny", Aliases: []string{"/models/tiny"}, Batcher: rl.NewBatcher(s), Layout: talk, Tokenizer: tok,
+	c := Config{Name: "tiny", Aliases: []string{"/models/tiny"}, Batcher: rl.NewBatcher(s), Codec: codec, Tokenizer: tok,
 		Position: rl.FirstUser, Addr: h.Listener.Addr().String(), Queue: 256, MaxBody: 1 << 20, Timeout: time.Minute,
 		Logf: func(format string, args ...any) { t.Logf(format, args...) }}
 	if change != nil {

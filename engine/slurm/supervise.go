@@ -76,7 +76,7 @@ func superviseJob(ctx context.Context, path string) (exit, error) {
 	}
 	if os.Getenv("SLURM_RESTART_COUNT") != "" { // the same job again
 		e, ended := a.exit()
-		if !ended && a.beat() != "" { // it was killed, or still runs on a node that Slurm has lost
+		if !ended && a.beat() != "" { // it was killed, or still runs on a host that Slurm has lost
 			e, ended, err = a.awaitEnd(ctx)
 		}
 		if ended || err != nil {
@@ -89,7 +89,7 @@ func superviseJob(ctx context.Context, path string) (exit, error) {
 		close(kill)
 	})
 	defer stop()
-	e := exit{Host: nodeName()}
+	e := exit{Host: hostName()}
 	store, err := artifact.Open(a.Store)
 	if err == nil {
 		err = a.awaitOthers(ctx)
@@ -117,7 +117,7 @@ func superviseJob(ctx context.Context, path string) (exit, error) {
 // causeOf returns the cause of the end of a stage, from the request to stop it, its error and the failure that it has
 // reported, each of which may be nil.
 func causeOf(stop, err error, reported *runs.Failure) (cause string, failure *runs.Failure) {
-	_, lost := errors.AsType[*nodeError](err)
+	_, lost := errors.AsType[*hostError](err)
 	switch {
 	case err == nil:
 		return causeDone, nil
@@ -128,18 +128,18 @@ func causeOf(stop, err error, reported *runs.Failure) (cause string, failure *ru
 	case stop == errStopped:
 		return causeStopped, nil
 	case lost:
-		return causeNode, &runs.Failure{Text: err.Error()}
+		return causeHost, &runs.Failure{Text: err.Error()}
 	case reported != nil:
 		return causeFailed, reported
 	}
 	return causeFailed, &runs.Failure{Text: err.Error(), Cause: engine.CauseOf(err)}
 }
 
-// nodeError is a fault of the node, not of the stage.
-type nodeError struct{ error }
+// hostError is a fault of the host, not of the stage.
+type hostError struct{ error }
 
-// nodeName is Slurm's name of this node.
-func nodeName() string {
+// hostName is Slurm's name of this host.
+func hostName() string {
 	if name := os.Getenv("SLURMD_NODENAME"); name != "" {
 		return name
 	}
@@ -173,7 +173,7 @@ func (a *attempt) startBeat(replaced func()) (stop func()) {
 		if ended {
 			return
 		}
-		text := fmt.Appendf(nil, "%d %s", count, nodeName())
+		text := fmt.Appendf(nil, "%d %s", count, hostName())
 		if disk.Overwrite(filepath.Dir(a.path), a.file("beat"), text) == nil {
 			written = time.Now()
 		}
@@ -194,7 +194,7 @@ func (a *attempt) awaitOthers(ctx context.Context) error {
 		before.Lost, before.Beat = a.Lost, a.Beat
 		_, ended, err := before.awaitEnd(ctx)
 		if !ended && err == nil {
-			err = before.writeExit(exit{Cause: causeNode})
+			err = before.writeExit(exit{Cause: causeHost})
 		}
 		if err != nil {
 			return err
@@ -236,7 +236,7 @@ func (a *attempt) run(ctx context.Context, kill <-chan struct{}) error {
 	}
 	if a.GPUs > 0 {
 		if assignment.GPUs, err = a.devices(ctx); err != nil {
-			return &nodeError{err}
+			return &hostError{err}
 		}
 	}
 	assignment.Since, assignment.Kills = time.Now(), proc.OOMKills()
@@ -244,7 +244,7 @@ func (a *attempt) run(ctx context.Context, kill <-chan struct{}) error {
 		return err
 	}
 	if err := checkCopy(a.Binary); err != nil {
-		return &nodeError{err}
+		return &hostError{err}
 	}
 	log, err := os.OpenFile(a.Run.Log(a.Address), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -263,12 +263,12 @@ func (a *attempt) run(ctx context.Context, kill <-chan struct{}) error {
 	case context.Cause(ctx) == errTimeout:
 		return engine.WithCause(lang.CauseTimeout, fmt.Errorf("ran longer than its timeout of %v", a.Timeout))
 	case end.Code == loaderCode:
-		return &nodeError{fmt.Errorf("the dynamic loader cannot start %s: %s", filepath.Base(a.Binary), lastLine(log.Name()))}
+		return &hostError{fmt.Errorf("the dynamic loader cannot start %s: %s", filepath.Base(a.Binary), lastLine(log.Name()))}
 	}
 	return engine.ExitError(end, assignment.Kills)
 }
 
-// process runs the process of the stage on this node. The file N.holder replaces the lock of the key.
+// process runs the process of the stage on this host. The file N.holder replaces the lock of the key.
 func (a *attempt) process(
 	ctx context.Context, kill <-chan struct{}, assignment runs.Assignment, log *os.File,
 ) (end proc.Exit, err error) {
@@ -289,7 +289,7 @@ func (a *attempt) process(
 	p, err := proc.Start(proc.Command{Args: append([]string{a.Binary}, a.Args...), Env: work.Env(env), Dies: true,
 		Files: []*os.File{nil, out, out, holder}, Mark: engine.ScratchMark(filepath.Join(a.Store, "work", a.Key))})
 	if err != nil {
-		return end, errors.Join(&nodeError{fmt.Errorf("start %s: %w", a.Binary, err)}, finish())
+		return end, errors.Join(&hostError{fmt.Errorf("start %s: %w", a.Binary, err)}, finish())
 	}
 	end, err = p.Wait(ctx, func(cause error) time.Duration {
 		if cause == errTimeout {

@@ -23,8 +23,8 @@ import (
 	"rcgrpo/internal/must"
 )
 
-// ganged is a small experiment whose training and evaluation have MORE processes.
-const ganged = tinyStart + `
+// ranked is a small experiment whose training and evaluation have MORE processes.
+const ranked = tinyStart + `
 stage "sft" "warm" {
   policy         = stage.model.random.checkpoint
   data           = [stage.curate.data.expert]
@@ -44,8 +44,8 @@ stage "eval" "score" {
 }
 `
 
-// gangRun is one run of an experiment by the engine.
-type gangRun struct {
+// rankedRun is one run of an experiment by the engine.
+type rankedRun struct {
 	keys    map[string]string // of the results, by address
 	failure *runs.Failure
 	log     string        // of the training, if it failed
@@ -54,21 +54,21 @@ type gangRun struct {
 	err     error
 }
 
-// gangSettings are the settings of ganged. The text more belongs to the training and the evaluation.
-type gangSettings struct {
+// rankedSettings are the settings of ranked. The text more belongs to the training and the evaluation.
+type rankedSettings struct {
 	epochs  int
 	minutes float64 // between two states
 	more    string
 }
 
-func (g gangSettings) text() string {
+func (g rankedSettings) text() string {
 	return expand(strings.NewReplacer("MORE", g.more, "EPOCHS", strconv.Itoa(g.epochs), "MINUTES",
-		fmt.Sprint(g.minutes)).Replace(ganged))
+		fmt.Sprint(g.minutes)).Replace(ranked))
 }
 
-// runGang runs ganged in a folder; onProgress is called at the first progress of the training.
-func runGang(t *testing.T, dir string, store *artifact.Store, g gangSettings,
-	onProgress func(cancel context.CancelFunc)) (r gangRun) {
+// runRanked runs ranked in a folder; onProgress is called at the first progress of the training.
+func runRanked(t *testing.T, dir string, store *artifact.Store, g rankedSettings,
+	onProgress func(cancel context.CancelFunc)) (r rankedRun) {
 	t.Helper()
 	p := must.Get(plan.New(loaded(t, dir, g.text()), store, plan.Options{}))(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -148,18 +148,18 @@ func noRankIsLeft(t *testing.T, dir string) {
 // twoProcesses are the resources of ranks: two processes on the CPU, or by bench/gpu.sh two GPUs.
 var twoProcesses = fmt.Sprintf("resources { %s }", cmp.Or(os.Getenv("RCGRPO_TEST_RESOURCES"), "processes = 2"))
 
-func newGang(t *testing.T) (dir string, store *artifact.Store) {
+func newRanked(t *testing.T) (dir string, store *artifact.Store) {
 	t.Helper()
 	t.Setenv("RCGRPO_LEASES", filepath.Join(t.TempDir(), "leases"))
 	dir = t.TempDir()
 	return dir, must.Get(artifact.Open(filepath.Join(dir, "store")))(t)
 }
 
-// oneProcess runs ganged without ranks and returns its store and the keys of its results.
+// oneProcess runs ranked without ranks and returns its store and the keys of its results.
 func oneProcess(t *testing.T, epochs int) (store *artifact.Store, keys map[string]string) {
 	t.Helper()
 	store = must.Get(artifact.Open(filepath.Join(t.TempDir(), "store")))(t)
-	r := runGang(t, t.TempDir(), store, gangSettings{epochs: epochs, minutes: 5}, nil)
+	r := runRanked(t, t.TempDir(), store, rankedSettings{epochs: epochs, minutes: 5}, nil)
 	must.OK(t, r.err)
 	return store, r.keys
 }
@@ -183,8 +183,8 @@ func wantResults(t *testing.T, store, one *artifact.Store, keys map[string]strin
 }
 
 func TestEngineRunsAStageInSeveralProcesses(t *testing.T) {
-	dir, store := newGang(t)
-	two := runGang(t, dir, store, gangSettings{3, 5, twoProcesses}, nil)
+	dir, store := newRanked(t)
+	two := runRanked(t, dir, store, rankedSettings{3, 5, twoProcesses}, nil)
 	if two.err != nil {
 		t.Fatalf("%v, %v", two.err, two.failure)
 	}
@@ -217,7 +217,7 @@ func TestProcessesThatAStageCannotUseAreRefused(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		path := filepath.Join(dir, "x.hcl")
-		must.OK(t, os.WriteFile(path, []byte(gangSettings{1, 5, more}.text()), 0o600))
+		must.OK(t, os.WriteFile(path, []byte(rankedSettings{1, 5, more}.text()), 0o600))
 		_, diags := lang.Load(lang.Source{Path: path}, lang.Registry(Kinds()))
 		must.Match(t, diags.Errs()[0], want)
 	}

@@ -118,7 +118,7 @@ func TestFailuresOfRanks(t *testing.T) {
 			if !tc.few {
 				must.Long(t)
 			}
-			dir, store := newGang(t)
+			dir, store := newRanked(t)
 			t.Setenv(faultVariable, tc.fault)
 			for _, v := range strings.Fields(tc.limits) {
 				name, value, _ := strings.Cut(v, "=")
@@ -131,7 +131,7 @@ func TestFailuresOfRanks(t *testing.T) {
 			if strings.Contains(tc.fault, "blocks") {
 				t.Setenv(blocksVariable, "1")
 			}
-			r := runGang(t, dir, store, gangSettings{500, minutes, twoProcesses}, func(cancel context.CancelFunc) {
+			r := runRanked(t, dir, store, rankedSettings{500, minutes, twoProcesses}, func(cancel context.CancelFunc) {
 				if tc.strike != nil {
 					tc.strike(t, dir, cancel)
 				}
@@ -169,8 +169,8 @@ func TestFailuresOfRanks(t *testing.T) {
 // engineVariable makes the test binary an engine that runs the experiment in a folder.
 const engineVariable = "RCGRPO_TEST_ENGINE"
 
-// gangEngine runs experiment.hcl of a folder with the store beside it, and returns an exit code.
-func gangEngine(dir string) int {
+// rankedEngine runs experiment.hcl of a folder with the store beside it, and returns an exit code.
+func rankedEngine(dir string) int {
 	os.Unsetenv(engineVariable)
 	run := func() error {
 		x, diags := lang.Load(lang.Source{Path: filepath.Join(dir, "experiment.hcl")}, lang.Registry(Kinds()))
@@ -210,8 +210,8 @@ func startEngine(t *testing.T, dir string) (c *exec.Cmd, said *strings.Builder) 
 }
 
 func TestRanksOutliveTheirEngine(t *testing.T) {
-	dir, store := newGang(t)
-	g := gangSettings{60, 5, twoProcesses}
+	dir, store := newRanked(t)
+	g := rankedSettings{60, 5, twoProcesses}
 	must.OK(t, os.WriteFile(filepath.Join(dir, "experiment.hcl"), []byte(g.text()), 0o600))
 	c, _ := startEngine(t, dir)
 	for len(ranksOf(dir)) < 2 {
@@ -222,7 +222,7 @@ func TestRanksOutliveTheirEngine(t *testing.T) {
 	if left := ranksOf(dir); len(left) != 2 {
 		t.Fatalf("got the ranks %v after the end of the engine, want both", left)
 	}
-	r := runGang(t, dir, store, g, nil)
+	r := runRanked(t, dir, store, g, nil)
 	if r.err != nil || !r.adopted {
 		t.Fatalf("got %v, %v, adopted %v, want a run that adopts the training", r.err, r.failure, r.adopted)
 	}
@@ -231,17 +231,17 @@ func TestRanksOutliveTheirEngine(t *testing.T) {
 	noRankIsLeft(t, dir)
 }
 
-// TestKilledGangsEndInTheSameBytes kills ranks, supervisors and engines at random instants, or interrupts an engine,
+// TestKilledRanksEndInTheSameBytes kills ranks, supervisors and engines at random instants, or interrupts an engine,
 // and compares all results with those of one process. RCGRPO_CRASH is the number of kills.
-func TestKilledGangsEndInTheSameBytes(t *testing.T) {
+func TestKilledRanksEndInTheSameBytes(t *testing.T) {
 	kills, perRun, seed := must.Short(t, 1, 3), 3, uint64(time.Now().UnixNano())
 	if n, err := strconv.Atoi(os.Getenv("RCGRPO_CRASH")); err == nil {
 		kills = n
 	}
-	g := gangSettings{12, 0, twoProcesses}
-	dir, store := newGang(t)
+	g := rankedSettings{12, 0, twoProcesses}
+	dir, store := newRanked(t)
 	begin := time.Now()
-	must.OK(t, runGang(t, dir, store, g, nil).err)
+	must.OK(t, runRanked(t, dir, store, g, nil).err)
 	whole := time.Since(begin)
 	one, keys := oneProcess(t, g.epochs)
 	rng, hit := rand.New(rand.NewPCG(seed, 3)), map[string]int{}
