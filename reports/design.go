@@ -116,7 +116,7 @@ func (s *Study) proposed() string {
 // definitions explain the paper's methods and its measure of the signal, for readers who do not know the paper.
 var definitions = []page.Term{
 	{Name: "SFT", Text: "fine-tuning on expert trajectories"},
-	{Name: "RCTP-FT", Text: "on good and bad ones, each with a reward token, high or low"},
+	{Name: "RCTP-FT", Text: "fine-tuning on good and bad ones, each with a reward token, high or low"},
 	{Name: "GRPO", Text: "RL that compares the episodes of a task, its group"},
 	{Name: "RC-GRPO", Text: "GRPO whose episodes each draw a reward token"},
 	{Name: "group without variance", Text: "all its rewards are equal, so nothing is learned"},
