@@ -36,7 +36,7 @@ func (s *Study) effect(c *Contrast, set string) page.Effect {
 	}
 	published := s.referenceEffect(c.A, c.B, set)
 	if published != nil && cmp.Or(c.Outcome, OutcomeSuccess) == OutcomeSuccess {
-		difference := c.scale() * published.Difference
+		difference := c.scale() * *published.Difference.Value
 		e.Reference, e.ReferenceName = &difference, published.Reference
 	}
 	return e

@@ -218,12 +218,10 @@ func TestUndecidedClaimsShowWhatAReferenceReports(t *testing.T) {
 // The notes of every table and figure with an interval name the units that it treats as independent.
 func TestEveryIntervalNamesWhatItTreatsAsIndependent(t *testing.T) {
 	s := synthetic(3, 40, 50)
-	for i := range s.Arms {
-		for j := range s.Arms[i].Runs {
-			if curve := s.Arms[i].Runs[j].Curve; len(curve) > 0 {
-				curve[0].Values["forecast_zero_variance"] = 0.3
-				curve[0].Values["forecast_low"], curve[0].Values["forecast_high"] = 0.2, 0.4
-			}
+	for _, r := range s.runs {
+		if len(r.Curve) > 0 {
+			v := r.Curve[0].Values
+			v["forecast_zero_variance"], v["forecast_low"], v["forecast_high"] = 0.3, 0.2, 0.4
 		}
 	}
 	found := 0
@@ -241,7 +239,7 @@ func TestEveryIntervalNamesWhatItTreatsAsIndependent(t *testing.T) {
 			if part.Figure != nil {
 				name, notes = part.Figure.ID, part.Figure.Note
 				for _, p := range part.Figure.Points {
-					interval = interval || p.Known()
+					interval = interval || p.Known() && part.Figure.Lanes == nil // those of lanes are times
 				}
 			}
 			if interval {
@@ -407,7 +405,7 @@ func TestTheIntervalOfAClaimCoversTheTruth(t *testing.T) {
 			if r.Float64() < p+luck+gain(i/10) {
 				row.Reward = 1
 			}
-			run.Scores = append(run.Scores, row)
+			run.Rows = append(run.Rows, Row{Score: row})
 		}
 		return run
 	}
@@ -429,7 +427,7 @@ func TestTheIntervalOfAClaimCoversTheTruth(t *testing.T) {
 				a = append(a, play(seed, base, spread.seeds*r.NormFloat64(), func(int) float64 { return 0 }))
 				b = append(b, play(seed, base, spread.seeds*r.NormFloat64(), func(f int) float64 { return gains[f] }))
 			}
-			if c := compareEvaluations(of(a...), of(b...), "", Comparison{}); !c.hull().Excludes(effect) {
+			if c := compareEvaluations(of(a...), of(b...), Comparison{}); !c.hull().Excludes(effect) {
 				covered++
 			}
 		}

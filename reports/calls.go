@@ -144,19 +144,12 @@ func (a *ancestry) addCalls(in lang.Input) {
 	a.ev.Inputs = append(a.ev.Inputs, all...)
 }
 
-// callsOf returns the calls of an arm; nil without.
-func (s *Study) callsOf(label string) *Calls {
-	if i := slices.IndexFunc(s.Calls, func(c Calls) bool { return c.Label == label }); i >= 0 {
-		return &s.Calls[i]
-	}
-	return nil
-}
-
 // armName returns the name of an arm in the main table: with its reward token, or for an API model with the returned
 // model, the dates of its calls and their cost. scores is the source of the row.
 func (s *Study) armName(a *Arm, scores page.Source) page.Cell {
 	name := page.Text("%s", a.Label)
-	if c := s.callsOf(a.Label); c != nil {
+	if i := slices.IndexFunc(s.Calls, func(c Calls) bool { return c.Label == a.Label }); i >= 0 {
+		c := &s.Calls[i]
 		days := c.days()
 		name = name.With("%s · %s · %s", strings.Join(c.Models, ", "), strings.TrimSpace(days.Text+" "+days.Detail),
 			dollars(c.Dollars))
@@ -183,11 +176,6 @@ func dollars(v float64) string {
 		return "$" + fmt.Sprintf("%.2g", v)
 	}
 	return fmt.Sprintf("$%.2f", v)
-}
-
-// callsParts returns the table of calls behind the results of the first set of tasks.
-func (s *Study) callsParts() []page.Part {
-	return page.PartsOf(s.callsTable(), s.firstSet())
 }
 
 // callsTable lists the calls of the API models: cost, tokens, returned models and dates. A model whose returned name

@@ -58,22 +58,11 @@ func (p *PolicyPair) name() string {
 // individual checkpoints.
 const methodPolicies = 3
 
-// side is one side of a contrast of evaluations.
-type side struct {
-	name  string
-	runs  []SeedRun
-	token string
-}
-
-func (a *Arm) side() side { return side{a.Label, a.Runs, a.condition()} }
-
-func (s side) scored(set string, greedy bool) selection {
-	return selection{runs: s.runs, set: set, token: s.token, greedy: greedy}
-}
-
-// tokenSides returns the arm under each token.
-func (a *Arm) tokenSides() (high, low side) {
-	return side{a.Label + ", high", a.Runs, rl.TokenHigh}, side{a.Label + ", low", a.Runs, rl.TokenLow}
+// tokenSides returns the greedy episodes of the arm on a set under each token.
+func (a *Arm) tokenSides(set string) (high, low selection) {
+	high, low = a.under(rl.TokenHigh, set, true), a.under(rl.TokenLow, set, true)
+	high.name, low.name = a.Label+", high", a.Label+", low"
+	return high, low
 }
 
 // mostLost is the share of its tasks that either side of a paired comparison may lose.
@@ -87,21 +76,18 @@ type loss struct {
 
 func (l loss) tooMany() bool { return float64(l.lost) > mostLost*float64(l.of) }
 
-// unmatched returns the larger loss of two sides on a set, among the runs that are compared with each other.
-func unmatched(a, b side, set string, greedy bool) loss {
+// unmatched returns the larger loss of two sides, among the runs that are compared with each other.
+func unmatched(a, b selection) loss {
 	var worst loss
-	matched(a, b, func(x, y *SeedRun) {
-		left, right := a.scored(set, greedy).outcomes(x), b.scored(set, greedy).outcomes(y)
-		if len(left) == 0 || len(right) == 0 {
-			return
-		}
+	matched(a.runs, b.runs, func(x, y counted) {
 		shared := 0
-		for id := range left {
-			if _, both := right[id]; both {
+		for id := range x.outcomes {
+			if _, both := y.outcomes[id]; both {
 				shared++
 			}
 		}
-		for _, one := range []loss{{a.name, len(left) - shared, len(left)}, {b.name, len(right) - shared, len(right)}} {
+		for _, one := range []loss{{a.name, len(x.outcomes) - shared, len(x.outcomes)},
+			{b.name, len(y.outcomes) - shared, len(y.outcomes)}} {
 			if float64(one.lost)*float64(max(1, worst.of)) > float64(worst.lost)*float64(one.of) {
 				worst = one
 			}
@@ -111,10 +97,9 @@ func unmatched(a, b side, set string, greedy bool) loss {
 }
 
 // matched calls compare with the pairs of runs of one seed. A run without seed matches every seed of the other side.
-func matched(a, b side, compare func(x, y *SeedRun)) {
-	for i := range a.runs {
-		for j := range b.runs {
-			x, y := &a.runs[i], &b.runs[j]
+func matched(a, b []counted, compare func(x, y counted)) {
+	for _, x := range a {
+		for _, y := range b {
 			if x.Seed == nil || y.Seed == nil || *x.Seed == *y.Seed {
 				compare(x, y)
 			}
@@ -125,26 +110,24 @@ func matched(a, b side, compare func(x, y *SeedRun)) {
 // compareEvaluations compares the success of two sides on a set of tasks. A paired comparison matches runs by seed and
 // their tasks by id; tasks that only one side has are left out. An unpaired one counts every policy with all its tasks.
 // The result is nil if there is nothing to compare.
-func compareEvaluations(a, b side, set string, how Comparison) *Contrast {
-	greedy := how.Outcome != OutcomeSampled
-	left, right := a.scored(set, greedy).source(""), b.scored(set, greedy).source("")
+func compareEvaluations(a, b selection, how Comparison) *Contrast {
+	left, right := a.source(""), b.source("")
 	c := newContrast(a.name, b.name, how)
 	c.Source = page.Together("", left.Rows, left, right)
 	if right.Rows != left.Rows {
 		c.Source.Rows += "; " + right.Rows
 	}
-	if how.Unpaired {
-		policiesA, policiesB := a.scored(set, greedy).policies(), b.scored(set, greedy).policies()
-		if len(policiesA) == 0 || len(policiesB) == 0 {
+	switch {
+	case !how.Unpaired:
+		if c.Pairs = pairPolicies(a, b); len(c.Pairs) == 0 {
 			return nil
 		}
-		c.unpaired(policiesA, policiesB, greedy, set)
-		return c
-	}
-	if c.Pairs = pairPolicies(a, b, set, greedy); len(c.Pairs) == 0 {
+		c.paired(a.greedy, a.set)
+	case len(a.runs) == 0 || len(b.runs) == 0:
 		return nil
+	default:
+		c.unpaired(a.policies, b.policies, a.greedy, a.set)
 	}
-	c.paired(greedy, set)
 	return c
 }
 
@@ -161,21 +144,18 @@ func (c *Contrast) seed(set string) uint64 {
 }
 
 // pairPolicies matches the policies of two sides by seed and their tasks by id.
-func pairPolicies(a, b side, set string, greedy bool) []PolicyPair {
+func pairPolicies(a, b selection) []PolicyPair {
 	var pairs []PolicyPair
-	matched(a, b, func(x, y *SeedRun) {
-		left, right := a.scored(set, greedy).outcomes(x), b.scored(set, greedy).outcomes(y)
-		if len(left) == 0 || len(right) == 0 {
-			return
-		}
+	matched(a.runs, b.runs, func(x, y counted) {
 		one := PolicyPair{a: policy{identity: x.identity(), outcomes: outcomes{}},
 			b: policy{identity: y.identity(), outcomes: outcomes{}}}
-		p := findOrAdd(&pairs, one, func(p PolicyPair) bool { return p.a.same(one.a) && p.b.same(one.b) })
-		p.a.runs, p.b.runs = append(p.a.runs, *x), append(p.b.runs, *y)
-		for id, one := range left {
-			if other, both := right[id]; both {
-				p.a.add(id, one, greedy)
-				p.b.add(id, other, greedy)
+		p := findOrAdd(&pairs, one,
+			func(p PolicyPair) bool { return p.a.identity == one.a.identity && p.b.identity == one.b.identity })
+		p.a.runs, p.b.runs = append(p.a.runs, *x.SeedRun), append(p.b.runs, *y.SeedRun)
+		for id, one := range x.outcomes {
+			if other, both := y.outcomes[id]; both {
+				p.a.add(id, one, a.greedy)
+				p.b.add(id, other, a.greedy)
 			}
 		}
 	})
@@ -209,7 +189,8 @@ func (p *PolicyPair) compare(greedy bool) (differences []float64, families []str
 func (c *Contrast) paired(greedy bool, set string) {
 	var sideA, sideB []policy
 	count := func(side *[]policy, p policy) {
-		counted := findOrAdd(side, policy{identity: p.identity, outcomes: outcomes{}}, p.same)
+		counted := findOrAdd(side, policy{identity: p.identity, outcomes: outcomes{}},
+			func(other policy) bool { return other.identity == p.identity })
 		for id, one := range p.outcomes {
 			counted.add(id, one, true) // a policy with several partners counts once
 		}
@@ -304,7 +285,7 @@ func compareUnpaired(x, y *policy, greedy bool) PolicyPair {
 func compareTraining(a, b *Arm, windows Windows, how Comparison) *Contrast {
 	c := newContrast(a.Label, b.Label, how)
 	valuesA, valuesB := map[string]float64{}, map[string]float64{} // by training
-	matched(a.side(), b.side(), func(x, y *SeedRun) {
+	matched(a.every(), b.every(), func(x, y counted) {
 		_, left, okLeft := x.values(how.Outcome)
 		_, right, okRight := y.values(how.Outcome)
 		if !okLeft || !okRight {
@@ -316,8 +297,8 @@ func compareTraining(a, b *Arm, windows Windows, how Comparison) *Contrast {
 			return
 		}
 		valuesA[x.CurveFrom], valuesB[y.CurveFrom] = va, vb
-		c.Pairs = append(c.Pairs, PolicyPair{Difference: vb - va, P: math.NaN(), a: policy{runs: []SeedRun{*x}},
-			b: policy{runs: []SeedRun{*y}}})
+		c.Pairs = append(c.Pairs, PolicyPair{Difference: vb - va, P: math.NaN(), a: policy{runs: []SeedRun{*x.SeedRun}},
+			b: policy{runs: []SeedRun{*y.SeedRun}}})
 		c.Source = page.Together("", how.Outcome, c.Source, page.Source{From: []string{x.CurveFrom, y.CurveFrom}})
 	})
 	if len(c.Pairs) == 0 {
@@ -365,7 +346,8 @@ func (s *Study) compare(how Comparison, names []string, set string) *Contrast {
 	case how.ofTraining():
 		return compareTraining(a, b, s.Windows, how)
 	}
-	return compareEvaluations(a.side(), b.side(), set, how)
+	greedy := how.Outcome != OutcomeSampled
+	return compareEvaluations(a.scored(set, greedy), b.scored(set, greedy), how)
 }
 
 // firstSet returns the first set of tasks, "" if no set was evaluated.
@@ -452,8 +434,9 @@ func (s *Study) pairable(how Comparison) error {
 		if a == nil || b == nil {
 			continue
 		}
+		greedy := how.Outcome != OutcomeSampled
 		for _, set := range s.sets() {
-			if l := unmatched(a.side(), b.side(), set, how.Outcome != OutcomeSampled); l.tooMany() {
+			if l := unmatched(a.scored(set, greedy), b.scored(set, greedy)); l.tooMany() {
 				return fmt.Errorf("compare %q pairs the tasks of %q with those of %q, but %d of %d tasks of %q in set %s "+
 					"have no partner, more than a tenth: evaluate both on the same tasks, or set unpaired = true to compare "+
 					"different tasks", how.Label, names[0], names[1], l.lost, l.of, l.arm, cmp.Or(set, "test"))
@@ -476,9 +459,9 @@ func (s *Study) check() error {
 		}
 	}
 	for i := range s.Arms {
-		high, low := s.Arms[i].tokenSides()
 		for _, set := range s.sets() {
-			if l := unmatched(low, high, set, true); l.tooMany() {
+			high, low := s.Arms[i].tokenSides(set)
+			if l := unmatched(low, high); l.tooMany() {
 				return fmt.Errorf("%d of %d tasks of %q in set %s have no partner under the other token, more than a tenth: "+
 					"evaluate both tokens on the same tasks", l.lost, l.of, l.arm, cmp.Or(set, "test"))
 			}

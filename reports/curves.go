@@ -113,13 +113,9 @@ func (kind *curveFigure) figure(s *Study) *page.Figure {
 		}
 		f.Note += "."
 	}
-	longest := 0
 	for m, metric := range kind.metrics {
 		for i := range s.Arms {
 			series := s.Arms[i].curveSeries(metric, kind.tuning)
-			if len(series.Curves) == 0 {
-				continue
-			}
 			series.Arm, series.Dash = i, m
 			if f.Lower != "" {
 				series.Dash, series.Lower = 0, m == len(kind.metrics)-1
@@ -130,14 +126,13 @@ func (kind *curveFigure) figure(s *Study) *page.Figure {
 			if len(kind.names) > 1 {
 				series.Variant = kind.names[m]
 			}
-			f.Series = append(f.Series, series)
-			longest = max(longest, len(series.X))
+			f.Add(series)
 		}
 	}
 	if f.Lower != "" && !slices.ContainsFunc(f.Series, func(s page.Series) bool { return s.Lower != f.Series[0].Lower }) {
 		return nil // one of the panels is empty
 	}
-	f.Smooth, f.Omitted = longest/20, f.Zero()
+	f.Omitted = f.Zero()
 	f.Separate()
 	if slices.ContainsFunc(f.Series, func(s page.Series) bool { return s.Ends == nil }) { // all or none have windows
 		for i := range f.Series {
@@ -162,22 +157,16 @@ func (s *Study) successFigures() []page.Part {
 			Note: fmt.Sprintf("Number of successes among the %d episodes of a group; groups with none or all carry no "+
 				"learning signal.", size),
 		}
-		longest := 0
 		for k := range size + 1 {
 			metric := fmt.Sprintf("successes_%d", k)
 			series := a.curveSeries(metric, false)
-			if len(series.Curves) == 0 {
-				continue
-			}
 			series.Ends = a.ends(metric, s.Windows)
 			series.Name, series.Arm = fmt.Sprintf("%d of %d", k, size), page.NoArm
 			series.Step = 1 + k*(len(page.LightSteps)-1)/size
-			longest = max(longest, len(series.X))
-			f.Series = append(f.Series, series)
+			f.Add(series)
 		}
 		f.Source = a.logged("mean over seeds", "successes_0", fmt.Sprintf("successes_%d", size))
 		f.Source.Rows = fmt.Sprintf("successes_0 to successes_%d", size)
-		f.Smooth = longest / 20
 		f.Data = f.Means()
 		parts = append(parts, page.Part{Figure: f})
 	}
@@ -254,16 +243,21 @@ func (s *Study) forecastTable() *page.Table {
 	return t
 }
 
+// forecast returns the logged values of the update with the forecast; nil without one.
+func (r *SeedRun) forecast() map[string]float64 {
+	for _, row := range r.Curve {
+		if _, ok := row.Values["forecast_zero_variance"]; ok {
+			return row.Values
+		}
+	}
+	return nil
+}
+
 // forecasts returns a metric of the update with the forecast, for every run that logged both.
 func (a *Arm) forecasts(metric string) (values []float64) {
 	for _, run := range a.Runs {
-		for _, row := range run.Curve {
-			if _, ok := row.Values["forecast_zero_variance"]; ok {
-				if v, logged := row.Values[metric]; logged {
-					values = append(values, v)
-				}
-				break
-			}
+		if v, ok := run.forecast()[metric]; ok {
+			values = append(values, v)
 		}
 	}
 	return values
@@ -280,22 +274,15 @@ func (s *Study) forecastFigure() *page.Figure {
 	for i, a := range s.Arms {
 		series := page.Series{Name: a.Label, Arm: i}
 		for _, run := range a.Runs {
-			for _, row := range run.Curve {
-				v := row.Values
-				forecast, ok := v["forecast_zero_variance"]
-				measured, known := v["zero_variance"]
-				if ok && known {
-					rows := "forecast_zero_variance, forecast_low, forecast_high, zero_variance"
-					series.Points = append(series.Points, page.Point{X: forecast, Value: measured, Label: run.Name(),
-						Interval: stats.Interval{Low: v["forecast_low"], High: v["forecast_high"]},
-						Source:   page.SourceOf(run.CurveFrom, rows, "as logged at the first update")})
-					break
-				}
+			v := run.forecast()
+			if measured, ok := v["zero_variance"]; ok {
+				rows := "forecast_zero_variance, forecast_low, forecast_high, zero_variance"
+				series.Points = append(series.Points, page.Point{X: v["forecast_zero_variance"], Value: measured,
+					Label: run.Name(), Interval: stats.Interval{Low: v["forecast_low"], High: v["forecast_high"]},
+					Source: page.SourceOf(run.CurveFrom, rows, "as logged at the first update")})
 			}
 		}
-		if len(series.Points) > 0 {
-			f.Series = append(f.Series, series)
-		}
+		f.Add(series)
 	}
 	return f.OrNil()
 }

@@ -13,6 +13,7 @@ import (
 	"rcgrpo/engine/artifact"
 	"rcgrpo/internal/must"
 	"rcgrpo/reports/page"
+	"rcgrpo/reports/stats"
 	"rcgrpo/stages/rl"
 )
 
@@ -29,8 +30,8 @@ func TestOutcomesAreSortedByHowManyArmsPass(t *testing.T) {
 	equal(t, "data", f.CSV(), want)
 	// Runs of passes are one stretch: a passes the first four columns, b the first and the fifth.
 	spans := func(i int) (all [][2]float64) {
-		for _, span := range f.Series[i].Spans {
-			all = append(all, [2]float64{span.From, span.To})
+		for _, span := range f.Series[i].Points {
+			all = append(all, [2]float64{span.Low, span.High})
 		}
 		return all
 	}
@@ -54,10 +55,11 @@ func TestTimeLineLeavesIdleTimesOut(t *testing.T) {
 		{Address: "stage.grpo.arm"},         // not made
 	}}
 	f := s.timeline()
-	want := []page.Span{{Lane: 0, From: 0, To: 10, Label: "10s"}, {Lane: 1, From: 4, To: 24, Label: "seed 1: 20s"},
-		{Lane: 1, From: 24, To: 29, Label: "seed 2: 5.0s"}}
+	want := []page.Point{{Value: 0, Interval: stats.Interval{Low: 0, High: 10}, Label: "10s"},
+		{Value: 1, Interval: stats.Interval{Low: 4, High: 24}, Label: "seed 1: 20s"},
+		{Value: 1, Interval: stats.Interval{Low: 24, High: 29}, Label: "seed 2: 5.0s"}}
 	equal(t, "lanes", f.Lanes, []string{"sft.warm", "eval.arm"})
-	equal(t, "spans", f.Series[0].Spans, want)
+	equal(t, "spans", f.Series[0].Points, want)
 	if (&Study{Records: s.Records[3:]}).timeline() != nil {
 		t.Error("nothing was made, and there is a time line")
 	}
@@ -76,7 +78,7 @@ func TestALongTimeLineIsSeveralFigures(t *testing.T) {
 	}
 	second := parts[1].Figure
 	want := [][]string{{"stage", "seed", "from, s", "to, s"}, {"sft.s28", "", "28", "29"}, {"sft.s29", "", "29", "30"}}
-	if !reflect.DeepEqual(second.CSV(), want) || second.Series[0].Spans[1].Lane != 1 ||
+	if !reflect.DeepEqual(second.CSV(), want) || second.Series[0].Points[1].Value != 1 ||
 		len(parts[0].Figure.CSV()) != mostLanes+1 {
 		t.Errorf("got %q in the second figure, want %q", second.CSV(), want)
 	}
@@ -146,11 +148,9 @@ func TestSpreadAndRewardShareTheirUpdatesInTwoPanels(t *testing.T) {
 		}
 	}
 	equal(t, "lines of four arms", lines, map[string]int{"spread, panel 0": 4, "reward, panel 1": 4})
-	for i := range s.Arms {
-		for j := range s.Arms[i].Runs {
-			for _, row := range s.Arms[i].Runs[j].Curve {
-				delete(row.Values, "spread_batch_ddof1")
-			}
+	for _, r := range s.runs {
+		for _, row := range r.Curve {
+			delete(row.Values, "spread_batch_ddof1")
 		}
 	}
 	for _, p := range s.complete().Figures() {
@@ -163,12 +163,9 @@ func TestSpreadAndRewardShareTheirUpdatesInTwoPanels(t *testing.T) {
 // A page shows trainings of different lengths, so no window is that of all its figures.
 func TestEachCaptionNamesItsOwnSmoothing(t *testing.T) {
 	s := synthetic(2, 16, 150)
-	for i := range s.Arms {
-		for j := range s.Arms[i].Runs {
-			for u := range 400 { // fine-tuning is longer than RL
-				s.Arms[i].Runs[j].Tuning = append(s.Arms[i].Runs[j].Tuning,
-					rl.Metric{Update: u + 1, Values: map[string]float64{"loss": 1}})
-			}
+	for _, r := range s.runs {
+		for u := range 400 { // fine-tuning is longer than RL
+			r.Tuning = append(r.Tuning, rl.Metric{Update: u + 1, Values: map[string]float64{"loss": 1}})
 		}
 	}
 	p := s.Page()
@@ -205,11 +202,9 @@ func TestEachCaptionNamesItsOwnSmoothing(t *testing.T) {
 
 func TestCurvesInTextAgreeWithTheTables(t *testing.T) {
 	s := synthetic(2, 16, 100)
-	for i := range s.Arms {
-		for j := range s.Arms[i].Runs {
-			for u, row := range s.Arms[i].Runs[j].Curve { // no mean of a few updates is that of a window
-				row.Values["entropy"] = float64(u*u*u) + float64(i)
-			}
+	for a, r := range s.runs {
+		for u, row := range r.Curve { // no mean of a few updates is that of a window
+			row.Values["entropy"] = float64(u*u*u) + float64(s.armIndex(a.Label))
 		}
 	}
 	p := s.Page()

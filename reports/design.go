@@ -116,7 +116,7 @@ func (s *Study) proposed() string {
 // definitions explain the paper's methods and its measure of the signal, for readers who do not know the paper.
 var definitions = []page.Term{
 	{Name: "SFT", Text: "fine-tuning on expert trajectories"},
-	{Name: "RCTP-FT", Text: "also on failed ones, each with a reward token, high or low"},
+	{Name: "RCTP-FT", Text: "fine-tuning on good and bad episodes, each with a reward token, high or low"},
 	{Name: "GRPO", Text: "RL that compares several episodes of one task, a group"},
 	{Name: "RC-GRPO", Text: "GRPO whose episodes each draw a reward token"},
 	{Name: "group without variance", Text: "all its rewards are equal, so nothing is learned"},
@@ -139,7 +139,7 @@ func (s *Study) cross(set string) (rows, methods []string, label func(row, metho
 	labels := map[[2]string][]string{}
 	for i := range s.Arms {
 		a := &s.Arms[i]
-		if a.Method != "" && len(a.scored(set, true).policies()) > 0 {
+		if a.Method != "" && len(a.scored(set, true).runs) > 0 {
 			cell := [2]string{a.initial(), a.Method}
 			labels[cell] = append(labels[cell], a.Label)
 			page.IndexOrAppend(&rows, a.initial())

@@ -280,8 +280,8 @@ func (s *Study) gapTable(set string) *page.Table {
 			"policies; not adjusted, and it decides nothing."},
 	}
 	for i := range s.Arms {
-		high, low := s.Arms[i].tokenSides()
-		c := compareEvaluations(low, high, set, Comparison{})
+		high, low := s.Arms[i].tokenSides(set)
+		c := compareEvaluations(low, high, Comparison{})
 		if c == nil {
 			continue
 		}
@@ -308,7 +308,7 @@ func (s *Study) comparable(how Comparison, names []string) bool {
 	}
 	a, b, greedy := s.arm(names[0]), s.arm(names[1]), how.Outcome != OutcomeSampled
 	return slices.ContainsFunc(s.sets(), func(set string) bool {
-		return len(a.scored(set, greedy).policies()) > 0 && len(b.scored(set, greedy).policies()) > 0
+		return len(a.scored(set, greedy).runs) > 0 && len(b.scored(set, greedy).runs) > 0
 	})
 }
 

@@ -13,7 +13,7 @@ import (
 func (s *Study) efficiencyTable() *page.Table {
 	set := s.firstSet()
 	how, decoding := Comparison{}, "by greedy decoding"
-	if !slices.ContainsFunc(s.Arms, func(a Arm) bool { return len(a.scored(set, true).policies()) > 0 }) {
+	if !slices.ContainsFunc(s.Arms, func(a Arm) bool { return len(a.scored(set, true).runs) > 0 }) {
 		how.Outcome, decoding = OutcomeSampled, "sampled"
 	}
 	t := &page.Table{

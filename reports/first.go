@@ -21,7 +21,7 @@ import (
 func (s *Study) first() []page.Part {
 	parts := forests("fig-answer", s.leadingEffects())
 	if sets := s.sets(); len(sets) > 0 {
-		parts = append(parts, page.PartsOf(s.crossTable(sets[0]), "")...)
+		parts = append(parts, s.crossTable(sets[0]).Parts("")...)
 	}
 	return parts
 }
@@ -151,8 +151,8 @@ func (s *Study) crossCell(label, set string, how Comparison) page.Cell {
 	}
 	cell := a.scored(set, true).cell(byReward)
 	cell.Detail, cell.Count, cell.Of = "", 0, 0
-	if p := s.referenceOf(label, set); p != nil {
-		cell.Detail = "published " + page.Percent(p.share())
+	if _, p := s.referenceOf(label, set); p != nil {
+		cell.Detail = "published " + p.Text
 	}
 	return cell
 }
@@ -268,7 +268,7 @@ func (s *Study) limits() (limits []string) {
 	for _, a := range s.Arms {
 		evaluated, identities := 0, map[string]bool{}
 		for i := range a.Runs {
-			if r := &a.Runs[i]; len(r.Scores) > 0 {
+			if r := &a.Runs[i]; len(r.Rows) > 0 {
 				evaluated++
 				identities[r.identity()], seeds[r.Name()] = true, true
 			}

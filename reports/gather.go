@@ -98,13 +98,14 @@ func (g *gathering) scores(in *Input, a *artifact.Artifact) error {
 	if err != nil {
 		return err
 	}
-	run.Scores = append(run.Scores, rows...)
-	run.ScoresFrom = append(run.ScoresFrom, ScoreSource{in.port(), len(rows)})
+	for _, row := range rows {
+		run.Rows = append(run.Rows, Row{row, in.port()})
+	}
 	policy := a.Manifest.Parts["input.policy"]
 	g.lineal[policy] = in.Label
 	if run.Policy != "" && run.Policy != policy {
-		return fmt.Errorf("%s and %s evaluate different policies under the name %q: give them different for_each keys, "+
-			"because an arm has one policy per seed", run.ScoresFrom[0].Address, in.port(), in.Label)
+		return fmt.Errorf("%s and an evaluation before it evaluate different policies under the name %q: give them "+
+			"different for_each keys, because an arm has one policy per seed", in.port(), in.Label)
 	}
 	run.Policy = policy
 	return nil

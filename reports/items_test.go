@@ -68,8 +68,10 @@ func TestSectionsChooseAndOrder(t *testing.T) {
 func TestAPageExplainsTheMethodsOfItsArmsOnce(t *testing.T) {
 	s := synthetic(1, 10, 8)
 	text := htmlOf(t, s.Page())
-	if n := strings.Count(text, "GRPO whose episodes each draw a reward token"); n != 1 {
-		t.Errorf("got %d explanations of RC-GRPO, want 1", n)
+	for _, whole := range []string{"GRPO whose episodes each draw a reward token", "fine-tuning on good and bad episodes"} {
+		if n := strings.Count(text, whole); n != 1 {
+			t.Errorf("got %d explanations with %q, want 1", n, whole)
+		}
 	}
 	if !strings.Contains(text, "<b>group without variance</b>") {
 		t.Error("the page does not define the measure of its question")

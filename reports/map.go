@@ -153,8 +153,8 @@ func (s *Study) mapParts() []page.Part {
 				if f != nil && set != s.firstSet() {
 					f.Title += ", " + setName(set)
 				}
-				parts = append(parts, page.PartsOf(f, set)...)
-				parts = append(parts, page.PartsOf(s.mapTable(&m, id, on, marks, all), set)...)
+				parts = append(parts, f.Parts(set)...)
+				parts = append(parts, s.mapTable(&m, id, on, marks, all).Parts(set)...)
 			}
 		}
 	}

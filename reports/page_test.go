@@ -42,13 +42,12 @@ func hostile(text string) *Study {
 	for i := range s.Arms {
 		s.Arms[i].Label = text + string(rune('a'+i))
 		for j := range s.Arms[i].Runs {
-			r := &s.Arms[i].Runs[j]
-			r.ScoresFrom[0].Address, r.CurveFrom = text, text
-			for k := range r.Scores {
-				r.Scores[k].Category, r.Scores[k].Family = text+r.Scores[k].Category, text+r.Scores[k].Family
-				r.Scores[k].Set = text + r.Scores[k].Set
-			}
+			s.Arms[i].Runs[j].CurveFrom = text
 		}
+	}
+	for row := range s.scores {
+		row.Category, row.Family = text+row.Category, text+row.Family
+		row.Set, row.Port = text+row.Set, text
 	}
 	s.Compare = []Comparison{{Label: text, Pairs: [][]string{{text + "a", text + "b"}, {text, text + "c"}},
 		Expect: "higher"}}

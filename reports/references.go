@@ -124,59 +124,48 @@ func (r *Reference) armFaults(arms []string) (all hcl.Diagnostics) {
 	return all
 }
 
-// Published is one share of a Reference.
-type Published struct {
-	Reference string // name
-	Count, Of int
-	Interval  stats.Interval // Wilson's, of the share
-}
-
-// share returns the published share, from 0 to 1.
-func (p *Published) share() float64 { return float64(p.Count) / float64(p.Of) }
-
 // PublishedEffect is a published difference of two arms, B minus A, in shares.
 type PublishedEffect struct {
-	Reference  string // name
-	A, B       *Published
-	Difference float64
-	Interval   stats.Interval // Newcombe's: publications rarely report which tasks both arms pass
+	Reference        string // name
+	A, B, Difference page.Cell
 }
 
-// cell returns the cell of a published share.
-func (p *Published) cell() page.Cell { return page.ShareCell(p.Count, p.Of, p.Interval) }
-
-// referenceOf returns the share that the first reference with this arm reports on a task set; nil if none does.
-func (s *Study) referenceOf(arm, set string) *Published {
+// referenceOf returns the share that the first reference with this arm reports on a task set, and the name of the
+// reference; nil if none does.
+func (s *Study) referenceOf(arm, set string) (name string, share *page.Cell) {
 	if set != s.firstSet() {
-		return nil
+		return "", nil
 	}
-	for i := range s.References {
-		if p := s.References[i].published(s.References[i].Counts[arm], overall); p != nil {
-			return p
+	for _, r := range s.References {
+		if share = r.published(r.Counts[arm], overall); share != nil {
+			return r.Name, share
 		}
 	}
-	return nil
+	return "", nil
 }
 
 // published returns the share of a category in a row of counts, or nil.
-func (r *Reference) published(counts map[string]int, category string) *Published {
+func (r *Reference) published(counts map[string]int, category string) *page.Cell {
 	n, ok := counts[category]
-	of := r.Of[category]
-	if !ok || of == 0 {
+	if !ok || r.Of[category] == 0 {
 		return nil
 	}
-	return &Published{Reference: r.Name, Count: n, Of: of, Interval: stats.Wilson(n, of, stats.Level)}
+	share := page.Share(n, r.Of[category])
+	return &share
 }
 
 // referenceEffect returns the difference of two arms that one reference reports on a task set; nil if none
-// reports both.
+// reports both. Its interval is Newcombe's: publications rarely report which tasks both arms pass.
 func (s *Study) referenceEffect(a, b, set string) *PublishedEffect {
-	x, y := s.referenceOf(a, set), s.referenceOf(b, set)
-	if x == nil || y == nil || x.Reference != y.Reference {
+	nameA, x := s.referenceOf(a, set)
+	nameB, y := s.referenceOf(b, set)
+	if x == nil || y == nil || nameA != nameB {
 		return nil
 	}
-	return &PublishedEffect{Reference: x.Reference, A: x, B: y, Difference: y.share() - x.share(),
-		Interval: stats.Newcombe(x.share(), x.Interval, y.share(), y.Interval)}
+	difference, interval := *y.Value-*x.Value, stats.Newcombe(*x.Value, *x.Interval, *y.Value, *y.Interval)
+	cell := page.Cell{Text: page.Points(difference), Value: &difference, Interval: &interval}
+	return &PublishedEffect{nameA, *x, *y,
+		cell.With("%s", page.Range(page.Points(interval.Low), page.Points(interval.High)))}
 }
 
 // referenceParts returns the tables that show each reference beside the results of the page: shares of all tasks, then
@@ -196,7 +185,7 @@ func (s *Study) referenceParts() []page.Part {
 			Columns: slices.Insert(slices.Clone(all.Columns), 1, page.Columns("<Category")...),
 			Notes:   slices.Clone(referenceNotes[:1])}
 		for _, row := range s.referenceRows(&r) {
-			add := func(t *page.Table, p *Published, category string, names ...page.Cell) {
+			add := func(t *page.Table, p *page.Cell, category string, names ...page.Cell) {
 				t.Rows = append(t.Rows, page.Row{Arm: s.armIndex(row.arm), Group: row.group,
 					Cells: append(append([]page.Cell{page.Text("%s", row.name)}, names...),
 						s.besideReference(p, row.arm, set, category)...)})
@@ -212,8 +201,7 @@ func (s *Study) referenceParts() []page.Part {
 				}
 			}
 		}
-		parts = append(parts, page.PartsOf(all.OrNil(), set)...)
-		parts = append(parts, page.PartsOf(parted.OrNil(), set)...)
+		parts = slices.Concat(parts, all.OrNil().Parts(set), parted.OrNil().Parts(set))
 	}
 	return parts
 }
@@ -270,8 +258,8 @@ func (s *Study) referenceRows(r *Reference) (rows []referenceRow) {
 }
 
 // besideReference returns the published share, that of the page, and how they compare.
-func (s *Study) besideReference(p *Published, label, set, category string) []page.Cell {
-	cells := []page.Cell{p.cell()}
+func (s *Study) besideReference(p *page.Cell, label, set, category string) []page.Cell {
+	cells := []page.Cell{*p}
 	dash := page.Text("–")
 	a := s.arm(label)
 	if a == nil {
@@ -284,7 +272,7 @@ func (s *Study) besideReference(p *Published, label, set, category string) []pag
 	}
 	within := dash
 	if ours.Interval != nil {
-		within = page.Text("%s", map[bool]string{true: "no", false: "yes"}[ours.Interval.Excludes(p.share())])
+		within = page.Text("%s", map[bool]string{true: "no", false: "yes"}[ours.Interval.Excludes(*p.Value)])
 	}
 	test := stats.Fisher(p.Count, p.Of, ours.Count, ours.Of)
 	return append(cells, ours, within.From(of.source("published share within the clustered Wilson interval")),
@@ -314,12 +302,10 @@ func (s *Study) ablationTables() []page.Part {
 			if e == nil {
 				continue
 			}
-			cells := []page.Cell{page.Text("%s → %s", names[0], names[1]), e.A.cell(), e.B.cell(),
-				page.Cell{Text: page.Points(e.Difference), Value: &e.Difference, Interval: &e.Interval}.
-					With("%s", page.Range(page.Points(e.Interval.Low), page.Points(e.Interval.High)))}
+			cells := []page.Cell{page.Text("%s → %s", names[0], names[1]), e.A, e.B, e.Difference}
 			t.Add(page.NoArm, append(cells, contrastOf(s.decided(set), how, names).besideReference(e)...)...)
 		}
-		parts = append(parts, page.PartsOf(t.OrNil(), set)...)
+		parts = append(parts, t.OrNil().Parts(set)...)
 	}
 	return parts
 }
@@ -333,7 +319,7 @@ func (c *Contrast) besideReference(e *PublishedEffect) []page.Cell {
 	difference, within := c.cell(), page.Text("–")
 	if i := c.hull(); i.Known() {
 		difference = difference.With("%s", c.between(i))
-		within = page.Text("%s", map[bool]string{true: "no", false: "yes"}[i.Excludes(e.Difference)])
+		within = page.Text("%s", map[bool]string{true: "no", false: "yes"}[i.Excludes(*e.Difference.Value)])
 	}
 	return []page.Cell{c.CellA.From(c.own(byReward.by)), c.CellB.From(c.own(byReward.by)),
 		difference.From(c.own("mean of the differences, hull of both intervals")),

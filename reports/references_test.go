@@ -58,21 +58,22 @@ func TestAReferenceGivesSharesAndEffectsOfTheFirstTaskSet(t *testing.T) {
 	s := &Study{Arms: []Arm{{Label: "ours", Runs: []SeedRun{scored(1, "1100")}}}, References: []Reference{{Name: "paper",
 		Of:     map[string]int{"overall": 80, "base": 18},
 		Counts: map[string]map[string]int{"GRPO": {"overall": 59}, "RC": {"overall": 68, "base": 14}}}}}
-	p := s.referenceOf("GRPO", "")
+	share := func(arm, set string) *page.Cell { _, p := s.referenceOf(arm, set); return p }
+	p := share("GRPO", "")
 	if p == nil || p.Count != 59 || p.Of != 80 || math.Abs(p.Interval.Low-0.632) > 5e-4 ||
 		math.Abs(p.Interval.High-0.821) > 5e-4 {
 		t.Fatalf("got %+v, want 59 of 80, 63.2 … 82.1 %%", p)
 	}
-	for what, p := range map[string]*Published{"another task set": s.referenceOf("GRPO", "test_new"),
+	for what, p := range map[string]*page.Cell{"another task set": share("GRPO", "test_new"),
 		"a category that it does not report": s.References[0].published(s.References[0].Counts["GRPO"], "base"),
-		"an arm of ours":                     s.referenceOf("ours", "")} {
+		"an arm of ours":                     share("ours", "")} {
 		if p != nil {
 			t.Errorf("%s: got %+v, want nothing", what, p)
 		}
 	}
 	e := s.referenceEffect("GRPO", "RC", "")
 	want := stats.Newcombe(59./80, stats.Wilson(59, 80, stats.Level), 68./80, stats.Wilson(68, 80, stats.Level))
-	if e == nil || math.Abs(e.Difference-9./80) > 1e-15 || e.Interval != want {
+	if e == nil || math.Abs(*e.Difference.Value-9./80) > 1e-15 || *e.Difference.Interval != want {
 		t.Errorf("got %+v, want 11.25 points %v", e, want)
 	}
 	if e := s.referenceEffect("GRPO", "ours", ""); e != nil {

@@ -24,28 +24,25 @@ const leastEpisodes = 30
 func (s *Study) mainTable(set string) *page.Table {
 	categories := s.categories(set)
 	most, sampled := 0, false
-	for i := range s.Arms {
-		most = max(most, len(s.Arms[i].scored(set, true).policies()))
-		sampled = sampled || len(s.Arms[i].scored(set, false).policies()) > 0
-	}
-	several := most >= methodPolicies
 	decoding, decodingNotes := s.decoding(set)
 	t := &page.Table{ID: "main-" + setID(set), Title: "Success on " + setName(set) + ", " + decoding}
-	t.Columns = append(page.Columns("<Arm", "Overall"), page.Column{Name: "95 % over seeds", Omitted: !several})
-	t.Columns = append(append(t.Columns, categoryColumns(categories)...), page.Column{Name: "Official verdict",
-		Omitted: s.taskSources() == ownTasks}, page.Column{Name: "Sampled", Omitted: !sampled})
 	for i := range s.Arms {
 		a := &s.Arms[i]
-		all := a.scored(set, true)
-		if len(all.policies()) == 0 {
+		all, more := a.scored(set, true), a.scored(set, false)
+		most, sampled = max(most, len(all.policies)), sampled || len(more.runs) > 0
+		if len(all.runs) == 0 {
 			continue
 		}
 		cells := []page.Cell{s.armName(a, all.source(byReward.by)), all.cell(byReward), all.cell(overSeeds)}
 		for _, c := range categories {
 			cells = append(cells, all.of(c).cell(byReward))
 		}
-		t.Add(i, append(cells, all.cell(byVerdict), a.scored(set, false).cell(byReward))...)
+		t.Add(i, append(cells, all.cell(byVerdict), more.cell(byReward))...)
 	}
+	several := most >= methodPolicies
+	t.Columns = append(page.Columns("<Arm", "Overall"), page.Column{Name: "95 % over seeds", Omitted: !several})
+	t.Columns = append(append(t.Columns, categoryColumns(categories)...), page.Column{Name: "Official verdict",
+		Omitted: s.taskSources() == ownTasks}, page.Column{Name: "Sampled", Omitted: !sampled})
 	if len(t.Rows) == 0 {
 		return nil
 	}
@@ -72,8 +69,8 @@ func (s *Study) repliesTable(set string) *page.Table {
 		a := &s.Arms[i]
 		for _, token := range []string{rl.TokenNone, rl.TokenHigh, rl.TokenLow} {
 			for _, greedy := range []bool{true, false} {
-				all := selection{runs: a.Runs, set: set, token: token, greedy: greedy}
-				if len(all.policies()) == 0 {
+				all := a.under(token, set, greedy)
+				if len(all.runs) == 0 {
 					continue
 				}
 				replies := all.cell(byMalformed)
@@ -95,8 +92,8 @@ func (s *Study) decoding(set string) (name string, notes []string) {
 		}
 	}
 	models, checkpoints := false, false
-	for a, r := range s.runs {
-		if len(a.scored(set, true).outcomes(r)) > 0 {
+	for i := range s.Arms {
+		for _, r := range s.Arms[i].scored(set, true).runs {
 			models, checkpoints = models || endpoints[r.Policy], checkpoints || !endpoints[r.Policy]
 		}
 	}
@@ -232,6 +229,7 @@ func (s *Study) markBest(t *page.Table, set string) {
 		return
 	}
 	winner := &s.Arms[best.Arm]
+	of := winner.scored(set, true)
 	var all, against []*Contrast // the adjustment covers every test of the set
 	for _, c := range s.decided(set) {
 		again := *c
@@ -242,13 +240,13 @@ func (s *Study) markBest(t *page.Table, set string) {
 			continue
 		}
 		a := &s.Arms[row.Arm]
-		how := Comparison{Unpaired: unmatched(a.side(), winner.side(), set, true).tooMany()}
+		how := Comparison{Unpaired: unmatched(a.scored(set, true), of).tooMany()}
 		c := contrastOf(all, how, []string{winner.Label, a.Label})
 		if c == nil {
 			c = contrastOf(all, how, []string{a.Label, winner.Label})
 		}
 		if c == nil {
-			if c = compareEvaluations(a.side(), winner.side(), set, how); c == nil {
+			if c = compareEvaluations(a.scored(set, true), of, how); c == nil {
 				return
 			}
 			all = append(all, c)
@@ -287,7 +285,7 @@ func (s *Study) seedTable(set string) *page.Table {
 		each := all.each()
 		t.Omitted = t.Omitted && len(each) < 2
 		for _, one := range each {
-			row(one, one.policies()[0].name(), byReward, byVerdict)
+			row(one, one.policies[0].name(), byReward, byVerdict)
 		}
 		if len(each) >= methodPolicies {
 			row(all, "mean", byMean, byVerdictMean)
@@ -307,9 +305,9 @@ func (s *Study) categoryFigure(set string) *page.Figure {
 		f.Categories = append(f.Categories, categoryName(c))
 	}
 	for i, a := range s.Arms {
-		series := page.Series{Name: a.Label, Arm: i}
+		series, every := page.Series{Name: a.Label, Arm: i}, a.scored(set, true)
 		for x, c := range categories {
-			of := a.scored(set, true).of(c)
+			of := every.of(c)
 			share := of.cell(byReward)
 			if share.Of == 0 {
 				continue
@@ -319,16 +317,14 @@ func (s *Study) categoryFigure(set string) *page.Figure {
 			if share.Interval != nil {
 				p.Interval = *share.Interval
 			}
-			if all := of.policies(); len(all) > 1 {
+			if all := of.policies; len(all) > 1 {
 				p.Each = rates(all, passed)
 				f.Note = "Points: all policies pooled, with the 95 % Wilson interval clustered by task family: families are " +
 					"independent. Small rings: each policy separately."
 			}
 			series.Points = append(series.Points, p)
 		}
-		if len(series.Points) > 0 {
-			f.Series = append(f.Series, series)
-		}
+		f.Add(series)
 	}
 	return f.OrNil()
 }
@@ -388,7 +384,7 @@ func (s *Study) passFigure(set string) *page.Figure {
 	for i, a := range s.Arms {
 		series := page.Series{Name: a.Label, Arm: i}
 		for _, of := range a.scored(set, false).each() {
-			one := of.policies()[0]
+			one := of.policies[0]
 			curve := page.Curve{Name: one.name(), Source: of.source("pass@k, mean over tasks")}
 			for k := 1; k <= one.fewest(); k *= 2 {
 				if len(curve.Y) == len(series.X) {
@@ -399,9 +395,7 @@ func (s *Study) passFigure(set string) *page.Figure {
 			several = several || len(curve.Y) > 1
 			series.Curves = append(series.Curves, curve)
 		}
-		if len(series.Curves) > 0 {
-			f.Series = append(f.Series, series)
-		}
+		f.Add(series)
 	}
 	if !several {
 		return nil
@@ -456,30 +450,26 @@ func shareList(shares []float64) page.Cell {
 // episode is a column of the outcome figure: a task of one seed.
 type episode struct{ seed, task string }
 
-// outcomesByEpisode returns the results of each greedy episode on a set, one character per arm: '1' passed, '0' failed,
-// ' ' without this episode. A run without seed belongs to every seed.
-func outcomesByEpisode(arms []*Arm, set string) map[episode][]byte {
+// outcomesByEpisode returns the results of each greedy episode of some arms, one character per arm: '1' passed, '0'
+// failed, ' ' without this episode. A run without seed belongs to every seed.
+func outcomesByEpisode(arms []selection) map[episode][]byte {
 	results := map[episode][]byte{}
-	use := func(arm int, run *SeedRun, add bool) {
-		found := arms[arm].scored(set, true).outcomes(run)
-		for task := range found {
-			if e := (episode{run.Name(), task}); add && results[e] == nil {
-				results[e] = bytes.Repeat([]byte(" "), len(arms))
-			}
-		}
-		for e, passed := range results {
-			one, ok := found[e.task]
-			if ok && passed[arm] == ' ' && (run.Seed == nil || run.Name() == e.seed) {
-				passed[arm] = '0' + byte(min(1, one.passed))
-			}
-		}
-	}
 	for _, seeded := range []bool{true, false} { // runs with a seed determine the episodes, if there are any
 		add := seeded || len(results) == 0
 		for i, a := range arms {
-			for j := range a.Runs {
-				if run := &a.Runs[j]; (run.Seed != nil) == seeded {
-					use(i, run, add)
+			for _, run := range a.runs {
+				if (run.Seed != nil) != seeded {
+					continue
+				}
+				for task := range run.outcomes {
+					if e := (episode{run.Name(), task}); add && results[e] == nil {
+						results[e] = bytes.Repeat([]byte(" "), len(arms))
+					}
+				}
+				for e, passed := range results {
+					if one, ok := run.outcomes[e.task]; ok && passed[i] == ' ' && (!seeded || run.Name() == e.seed) {
+						passed[i] = '0' + byte(min(1, one.passed))
+					}
 				}
 			}
 		}
@@ -496,10 +486,10 @@ func (s *Study) outcomeFigure(set string) *page.Figure {
 			"table by the paper's reward.",
 		Data: [][]string{{"seed", "task"}}, Source: page.Source{By: "reward of each episode"},
 	}
-	var arms []*Arm
+	var arms []selection
 	for i, a := range s.Arms {
-		if all := a.scored(set, true); len(all.policies()) > 0 {
-			arms, f.Lanes = append(arms, &a), append(f.Lanes, a.Label)
+		if all := a.scored(set, true); len(all.runs) > 0 {
+			arms, f.Lanes = append(arms, all), append(f.Lanes, a.Label)
 			f.Series = append(f.Series, page.Series{Name: a.Label, Arm: i})
 			f.Source = page.Together(f.Source.By, "", f.Source, all.source(""))
 		}
@@ -508,7 +498,7 @@ func (s *Study) outcomeFigure(set string) *page.Figure {
 		return nil
 	}
 	f.Data[0] = append(f.Data[0], f.Lanes...)
-	results := outcomesByEpisode(arms, set)
+	results := outcomesByEpisode(arms)
 	for at, e := range slices.SortedFunc(maps.Keys(results), func(a, b episode) int {
 		x, y := results[a], results[b]
 		return cmp.Or(bytes.Count(y, []byte("1"))-bytes.Count(x, []byte("1")), bytes.Compare(y, x),

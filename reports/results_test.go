@@ -17,15 +17,15 @@ func TestPassAtKByHand(t *testing.T) {
 	for task, rewards := range map[string][]float64{"a": {1, 0, 0, 0}, "b": {1, 1, 1, 1}, "c": {0, 0, 0, 0},
 		"d": {1, 1, 0, 0}} {
 		for i, reward := range rewards {
-			run.Scores = append(run.Scores, rl.Score{Task: task, Set: "test", Sample: i, Reward: reward})
+			run.Rows = append(run.Rows, Row{rl.Score{Task: task, Set: "test", Sample: i, Reward: reward},
+				"stage.eval.x@1.scores"})
 		}
 	}
-	run.ScoresFrom = []ScoreSource{{"stage.eval.x@1.scores", len(run.Scores)}}
 	// One of four right: 1/4, 1/2, 1. Two of four: 1/2, 1 - 1/6, 1. Means over the four tasks.
 	want := []float64{(0.25 + 1 + 0 + 0.5) / 4, (0.5 + 1 + 0 + 5.0/6) / 4, 3.0 / 4}
 	s := &Study{Arms: []Arm{{Label: "x", Runs: []SeedRun{run}}}}
 	for i, want := range want {
-		close12(t, "pass@k", s.Arms[0].scored("test", false).policies()[0].passAt(1<<i), want)
+		close12(t, "pass@k", s.Arms[0].scored("test", false).policies[0].passAt(1<<i), want)
 	}
 	table := s.passTable("test")
 	if table == nil || len(table.Columns) != 5 || table.Rows[0].Cells[2].Text != "58.3\u00a0%" ||
@@ -37,8 +37,7 @@ func TestPassAtKByHand(t *testing.T) {
 	figure := s.passFigure("test")
 	equal(t, "data of the figure", figure.CSV(),
 		[][]string{{"k", "x, seed 1"}, {"1", "0.4375"}, {"2", "0.58333"}, {"4", "0.75"}})
-	s.Arms[0].Runs[0].Scores = run.Scores[:1]
-	s.Arms[0].Runs[0].ScoresFrom[0].N = 1
+	s.Arms[0].Runs[0].Rows = run.Rows[:1]
 	if s.passTable("test") != nil || s.passFigure("test") != nil {
 		t.Error("a single episode of a task gives a table or figure of pass@k")
 	}
@@ -80,13 +79,13 @@ func TestMalformedRepliesStandBesideSuccess(t *testing.T) {
 	if table := s.repliesTable(""); !table.Omitted {
 		t.Error("scores without a count of replies have a table of them")
 	}
-	low := scored(1, "0000").Scores
-	for i := range run.Scores {
-		run.Scores[i].Token, run.Scores[i].Replies, run.Scores[i].Malformed = rl.TokenHigh, 5, i%2
+	low := scored(1, "0000").Rows
+	for i := range run.Rows {
+		run.Rows[i].Token, run.Rows[i].Replies, run.Rows[i].Malformed = rl.TokenHigh, 5, i%2
 		low[i].Token, low[i].Replies, low[i].Malformed, low[i].Greedy = rl.TokenLow, 2, 2, false
+		low[i].Port = "stage.eval.low@1.scores"
 	}
-	s.Arms[0].Runs[0].Scores = append(run.Scores, low...)
-	s.Arms[0].Runs[0].ScoresFrom = append(run.ScoresFrom, ScoreSource{"stage.eval.low@1.scores", len(low)})
+	s.Arms[0].Runs[0].Rows = append(run.Rows, low...)
 	table := s.repliesTable("")
 	var got []string
 	for _, row := range table.Rows {
@@ -148,12 +147,8 @@ func TestForecastEfficiencyIsShownBesideTheMeasuredGain(t *testing.T) {
 	if cell := table.Rows[0].Cells[5]; cell.Value == nil || *cell.Value != gain.Mean || cell.Source.By == "" {
 		t.Errorf("got the gain %+v, want %v with its source", cell, gain.Mean)
 	}
-	for i, a := range s.Arms { // without greedy episodes, the gain of sampled ones
-		for j := range a.Runs {
-			for k := range a.Runs[j].Scores {
-				s.Arms[i].Runs[j].Scores[k].Greedy = false
-			}
-		}
+	for row := range s.scores { // without greedy episodes, the gain of sampled ones
+		row.Greedy = false
 	}
 	gain = s.compare(Comparison{Outcome: OutcomeSampled}, []string{"RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"}, "test")
 	if cell := s.efficiencyTable().Rows[0].Cells[5]; cell.Value == nil || *cell.Value != gain.Mean {
@@ -173,10 +168,8 @@ func TestForecastEfficiencyIsShownBesideTheMeasuredGain(t *testing.T) {
 func TestOfficialVerdictsOfMergedPromptsAreADash(t *testing.T) {
 	for prompt, want := range map[string]string{bfcl.PromptMerged: "–", bfcl.PromptTurns: "50.0"} {
 		s := &Study{Arms: []Arm{{Label: "A", Runs: []SeedRun{scored(1, "0101"), scored(2, "0101")}}}}
-		for _, run := range s.Arms[0].Runs {
-			for i := range run.Scores {
-				run.Scores[i].Prompt = prompt
-			}
+		for row := range s.scores {
+			row.Prompt = prompt
 		}
 		for _, table := range []*page.Table{s.mainTable(""), s.seedTable("")} {
 			column := slices.Index(heads(table), "Official verdict")

@@ -57,11 +57,12 @@ func (s *Study) labels() []string {
 // taskCount returns the largest number of tasks of a set in one evaluation, and the number of different tasks in all.
 func (s *Study) taskCount(set string) (each, all int) {
 	different := map[string]bool{}
-	for a, r := range s.runs {
-		found := a.scored(set, true).outcomes(r)
-		each = max(each, len(found))
-		for task := range found {
-			different[task] = true
+	for i := range s.Arms {
+		for _, r := range s.Arms[i].scored(set, true).runs {
+			each = max(each, len(r.outcomes))
+			for task := range r.outcomes {
+				different[task] = true
+			}
 		}
 	}
 	return each, len(different)
@@ -96,7 +97,7 @@ func items() []item {
 		{"main", "results", eachSet((*Study).mainTable)},
 		{"reference", "results", (*Study).referenceParts},
 		{"ablation", "results", (*Study).ablationTables},
-		{"calls", "results", (*Study).callsParts},
+		{"calls", "results", func(s *Study) []page.Part { return s.callsTable().Parts(s.firstSet()) }},
 		{"seeds", "results", eachSet((*Study).seedTable)},
 		{"replies", "results", eachSet((*Study).repliesTable)},
 		{"fig-categories", "results", eachSet((*Study).categoryFigure)},
@@ -144,14 +145,17 @@ func items() []item {
 	)
 }
 
-func single[T *page.Table | *page.Figure](of func(*Study) T) func(*Study) []page.Part {
-	return func(s *Study) []page.Part { return page.PartsOf(of(s), "") }
+// shown is a table or a figure.
+type shown interface{ Parts(set string) []page.Part }
+
+func single[T shown](of func(*Study) T) func(*Study) []page.Part {
+	return func(s *Study) []page.Part { return of(s).Parts("") }
 }
 
-func eachSet[T *page.Table | *page.Figure](of func(*Study, string) T) func(*Study) []page.Part {
+func eachSet[T shown](of func(*Study, string) T) func(*Study) []page.Part {
 	return func(s *Study) (parts []page.Part) {
 		for _, set := range s.sets() {
-			parts = append(parts, page.PartsOf(of(s, set), set)...)
+			parts = append(parts, of(s, set).Parts(set)...)
 		}
 		return parts
 	}

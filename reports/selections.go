@@ -11,41 +11,96 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// selection selects rows of evaluations: the greedy or the sampled episodes of some runs on a set of tasks under a
+// selection holds some episodes of an arm, counted once: the greedy or the sampled ones on a set of tasks under a
 // reward token, of one category or of all ("").
 type selection struct {
-	runs                 []SeedRun
+	name                 string // of the arm, or of a side of a comparison
 	set, token, category string
 	greedy               bool
+	runs                 []counted // with selected episodes
+	policies             []policy  // of these runs
+}
+
+// counted is a run with its selected episodes by task.
+type counted struct {
+	*SeedRun
+	rows []*Row
+	from []string // ports of the rows
+	outcomes
+}
+
+// every returns the runs of the arm with all their rows, not counted.
+func (a *Arm) every() (all []counted) {
+	for i := range a.Runs {
+		one := counted{SeedRun: &a.Runs[i]}
+		for k := range one.Rows {
+			one.rows = append(one.rows, &one.Rows[k])
+		}
+		all = append(all, one)
+	}
+	return all
 }
 
 // scored selects the episodes of the arm on a set, greedy or sampled, under its condition.
-func (a *Arm) scored(set string, greedy bool) selection {
-	return selection{runs: a.Runs, set: set, token: a.condition(), greedy: greedy}
+func (a *Arm) scored(set string, greedy bool) selection { return a.under(a.condition(), set, greedy) }
+
+// under selects the episodes of the arm under a token.
+func (a *Arm) under(token, set string, greedy bool) selection {
+	all := selection{name: a.Label, set: set, token: token, greedy: greedy, runs: a.every()}
+	return all.where(func(row *Row) bool { return row.Greedy == greedy && row.Set == set && row.Token == token })
 }
 
-// of selects the rows of a category.
+// of selects the rows of a category; "" is every category.
 func (s selection) of(category string) selection {
-	s.category = category
+	if s.category = category; category == "" {
+		return s
+	}
+	return s.where(func(row *Row) bool { return row.Category == category })
+}
+
+// where selects and counts rows.
+func (s selection) where(is func(*Row) bool) selection {
+	runs := s.runs
+	s.runs, s.policies = nil, nil
+	for _, run := range runs {
+		one := counted{SeedRun: run.SeedRun, outcomes: outcomes{}}
+		for _, row := range run.rows {
+			if is(row) {
+				page.IndexOrAppend(&one.from, row.Port)
+				one.rows = append(one.rows, row)
+				one.add(row.Task, row.tally(), s.greedy)
+			}
+		}
+		if one.rows == nil {
+			continue
+		}
+		s.runs = append(s.runs, one)
+		p := findOrAdd(&s.policies, policy{identity: run.identity(), outcomes: outcomes{}},
+			func(p policy) bool { return p.identity == run.identity() })
+		p.runs = append(p.runs, *run.SeedRun)
+		for task, tally := range one.outcomes {
+			p.add(task, tally, s.greedy)
+		}
+	}
 	return s
 }
 
-func (s *selection) has(row rl.Score) bool {
-	return row.Greedy == s.greedy && row.Set == s.set && row.Token == s.token &&
-		(s.category == "" || row.Category == s.category)
+// each returns the selection of each policy.
+func (s selection) each() (all []selection) {
+	runs := s.runs
+	for _, p := range s.policies {
+		s.policies = []policy{p}
+		s.runs = slices.DeleteFunc(slices.Clone(runs), func(r counted) bool { return r.identity() != p.identity })
+		all = append(all, s)
+	}
+	return all
 }
 
-// source returns the source of a value from the selected rows: the evaluations that have some.
+// source returns the source of a value from the selected rows.
 func (s selection) source(by string) page.Source {
 	source := page.Source{By: by, Rows: "set " + cmp.Or(s.set, "test")}
 	for _, run := range s.runs {
-		rows := run.Scores
-		for _, from := range run.ScoresFrom {
-			if slices.ContainsFunc(rows[:from.N], s.has) {
-				source.From = append(source.From, from.Address)
-			}
-			rows = rows[from.N:]
-		}
+		source.From = append(source.From, run.from...)
 	}
 	if s.token != rl.TokenNone {
 		source.Rows += ", token " + s.token
@@ -64,7 +119,7 @@ type measure struct {
 }
 
 // cell returns the number of the selected rows, with its source.
-func (s selection) cell(m measure) page.Cell { return m.of(s.policies()).From(s.source(m.by)) }
+func (s selection) cell(m measure) page.Cell { return m.of(s.policies).From(s.source(m.by)) }
 
 // Measures of scores. The mean over policies is a dash below three of them.
 var (
@@ -110,22 +165,16 @@ type tally struct {
 // rate returns the share of the task's episodes with reward 1.
 func (t tally) rate() float64 { return float64(t.passed) / float64(t.episodes) }
 
-// outcomes counts the selected episodes of a run.
-func (s selection) outcomes(r *SeedRun) outcomes {
-	found := outcomes{}
-	for _, row := range r.Scores {
-		if s.has(row) {
-			one := tally{row.Family, row.Category, 1, 0, 0, row.Replies, row.Malformed, row.Prompt == bfcl.PromptMerged}
-			if row.Reward == 1 {
-				one.passed = 1
-			}
-			if row.Official {
-				one.official = 1
-			}
-			found.add(row.Task, one, s.greedy)
-		}
+// tally counts one episode.
+func (r *Row) tally() tally {
+	one := tally{r.Family, r.Category, 1, 0, 0, r.Replies, r.Malformed, r.Prompt == bfcl.PromptMerged}
+	if r.Reward == 1 {
+		one.passed = 1
 	}
-	return found
+	if r.Official {
+		one.official = 1
+	}
+	return one
 }
 
 // add counts more episodes of a task. Greedy decoding repeats the same episode, so only the first one counts.
@@ -166,37 +215,6 @@ func (p *policy) seeds() (names []string) {
 		}
 	}
 	return names
-}
-
-func (p *policy) same(other policy) bool { return p.identity == other.identity }
-
-// policies returns the policies with selected episodes.
-func (s selection) policies() (all []policy) {
-	for _, run := range s.runs {
-		found := s.outcomes(&run)
-		if len(found) == 0 {
-			continue
-		}
-		one := policy{identity: run.identity()}
-		p := findOrAdd(&all, one, one.same)
-		if p.runs = append(p.runs, run); p.outcomes == nil {
-			p.outcomes = found
-			continue
-		}
-		for task, one := range found {
-			p.add(task, one, s.greedy)
-		}
-	}
-	return all
-}
-
-// each returns the selection of each policy.
-func (s selection) each() (all []selection) {
-	for _, p := range s.policies() {
-		s.runs = p.runs
-		all = append(all, s)
-	}
-	return all
 }
 
 // What a share counts of the episodes of a task, and of how many.

@@ -21,6 +21,7 @@ import (
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/runs"
 	"rcgrpo/reports/page"
+	"rcgrpo/reports/stats"
 )
 
 // PaperSettings returns the values of the paper's profile by kind and setting: the values in its settings tables,
@@ -203,20 +204,19 @@ func (s *Study) runsTable() *page.Table {
 		sum += m.Seconds
 		cpu += m.CPUSeconds
 		recorded := func(rows string) page.Source { return page.SourceOf(manifestAddress(r.Address), rows, "as recorded") }
-		took := page.Cell{Text: runs.DurationText(m.Seconds), Value: &m.Seconds, Source: recorded("seconds")}
-		var used page.Cell
-		if m.CPUSeconds > 0 {
-			used = page.Cell{Text: runs.DurationText(m.CPUSeconds), Value: &m.CPUSeconds, Source: recorded("cpu_seconds")}
+		took := func(seconds float64, source page.Source) page.Cell {
+			return page.Cell{Text: runs.DurationText(seconds), Value: &seconds, Source: source}
 		}
-		cells := []page.Cell{page.Text("%s", lang.TrimStage(r.Address)), took, used}
+		cells := []page.Cell{page.Text("%s", lang.TrimStage(r.Address)), took(m.Seconds, recorded("seconds")), {}}
+		if m.CPUSeconds > 0 {
+			cells[2] = took(m.CPUSeconds, recorded("cpu_seconds"))
+		}
 		for _, name := range sortedKeys(phases) {
-			var cell page.Cell
+			cells = append(cells, page.Cell{})
 			if v, ok := r.Phases[name]; ok {
-				source := page.SourceOf(manifestAddress(r.Address), name+"_s of the times beside the metrics",
-					"sum over the updates")
-				cell = page.Cell{Text: runs.DurationText(v), Value: &v, Source: source}
+				cells[len(cells)-1] = took(v, page.SourceOf(manifestAddress(r.Address),
+					name+"_s of the times beside the metrics", "sum over the updates"))
 			}
-			cells = append(cells, cell)
 		}
 		peak := ""
 		if m.PeakBytes > 0 {
@@ -261,13 +261,13 @@ func (s *Study) timeline() *page.Figure {
 		idle += max(0, from-busyUntil)
 		busyUntil = max(busyUntil, from+took)
 		name, seed, _ := strings.Cut(lang.TrimStage(r.Address), "@")
-		lane := page.IndexOrAppend(&f.Lanes, name)
-		label := runs.DurationText(took)
+		bar := page.Point{Value: float64(page.IndexOrAppend(&f.Lanes, name)), Label: runs.DurationText(took)}
 		if seed != "" {
-			label = "seed " + seed + ": " + label
+			bar.Label = "seed " + seed + ": " + bar.Label
 		}
 		from -= idle
-		series.Spans = append(series.Spans, page.Span{Lane: lane, From: from, To: from + took, Label: label})
+		bar.Interval = stats.Interval{Low: from, High: from + took}
+		series.Points = append(series.Points, bar)
 		f.Data = append(f.Data, []string{name, seed, page.Plain(from), page.Plain(from + took)})
 	}
 	f.Series = []page.Series{series}
@@ -283,10 +283,10 @@ func (s *Study) timelineFigures() (parts []page.Part) {
 	for first := 0; whole != nil && first < len(whole.Lanes); first += mostLanes {
 		f, series := *whole, whole.Series[0]
 		f.Lanes = whole.Lanes[first:min(first+mostLanes, len(whole.Lanes))]
-		f.Data, series.Spans = whole.Data[:1:1], nil
-		for i, span := range whole.Series[0].Spans {
-			if span.Lane -= first; 0 <= span.Lane && span.Lane < len(f.Lanes) {
-				series.Spans, f.Data = append(series.Spans, span), append(f.Data, whole.Data[i+1])
+		f.Data, series.Points = whole.Data[:1:1], nil
+		for i, bar := range whole.Series[0].Points {
+			if bar.Value -= float64(first); 0 <= bar.Value && bar.Value < float64(len(f.Lanes)) {
+				series.Points, f.Data = append(series.Points, bar), append(f.Data, whole.Data[i+1])
 			}
 		}
 		f.Series = []page.Series{series}

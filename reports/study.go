@@ -53,18 +53,17 @@ type SeedRun struct {
 	// digests: several seeds may evaluate one policy.
 	Policy string
 
-	Scores     []rl.Score
-	ScoresFrom []ScoreSource // origins of Scores, in the same order
+	Rows []Row // of its evaluations
 
 	Curve     []rl.Metric // training by RL of the scored policy; nil if the page shows none
 	CurveFrom string      // port of Curve or Tuning
 	Tuning    []rl.Metric // fine-tuning of the scored policy
 }
 
-// ScoreSource is the origin of N consecutive scores: one evaluation.
-type ScoreSource struct {
-	Address string // of the port
-	N       int
+// Row is an episode of an evaluation.
+type Row struct {
+	rl.Score
+	Port string // address
 }
 
 // Name returns "seed 3", or "" without a seed.
@@ -182,11 +181,11 @@ func (s *Study) runs(yield func(*Arm, *SeedRun) bool) {
 	}
 }
 
-// scores iterates over the scores of all runs.
-func (s *Study) scores(yield func(rl.Score) bool) {
+// scores iterates over the rows of all evaluations.
+func (s *Study) scores(yield func(*Row) bool) {
 	for _, r := range s.runs {
-		for _, row := range r.Scores {
-			if !yield(row) {
+		for i := range r.Rows {
+			if !yield(&r.Rows[i]) {
 				return
 			}
 		}
@@ -267,16 +266,15 @@ func expecting(all []Comparison, expectation bool) []Comparison {
 
 // condition returns the reward token under which tables compare the arm: high if it was evaluated with tokens.
 func (a *Arm) condition() string {
-	tokens := map[string]bool{}
-	for _, r := range a.Runs {
-		for _, row := range r.Scores {
-			tokens[row.Token] = true
-		}
+	has := func(token string) bool {
+		return slices.ContainsFunc(a.Runs, func(r SeedRun) bool {
+			return slices.ContainsFunc(r.Rows, func(row Row) bool { return row.Token == token })
+		})
 	}
 	switch {
-	case tokens[rl.TokenHigh]:
+	case has(rl.TokenHigh):
 		return rl.TokenHigh
-	case tokens[rl.TokenLow] && !tokens[rl.TokenNone]:
+	case has(rl.TokenLow) && !has(rl.TokenNone):
 		return rl.TokenLow
 	}
 	return rl.TokenNone

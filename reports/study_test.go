@@ -42,21 +42,21 @@ func heads(table *page.Table) (names []string) {
 
 // scored makes a run whose tasks pass where the text has a 1; every two neighbours are a family.
 func scored(seed int64, passes string) SeedRun {
-	r := SeedRun{Seed: &seed, ScoresFrom: []ScoreSource{{fmt.Sprintf("stage.eval.x@%d.scores", seed), len(passes)}}}
+	r := SeedRun{Seed: &seed}
 	for i, c := range passes {
-		r.Scores = append(r.Scores, rl.Score{Task: fmt.Sprint(i), Family: fmt.Sprint(i / 2), Category: "base",
-			Greedy: true, Reward: float64(c - '0'), Official: c == '1'})
+		r.Rows = append(r.Rows, Row{rl.Score{Task: fmt.Sprint(i), Family: fmt.Sprint(i / 2), Category: "base",
+			Greedy: true, Reward: float64(c - '0'), Official: c == '1'}, fmt.Sprintf("stage.eval.x@%d.scores", seed)})
 	}
 	return r
 }
 
 // of is one side of a contrast.
-func of(runs ...SeedRun) side { return side{"arm", runs, ""} }
+func of(runs ...SeedRun) selection { return (&Arm{Label: "arm", Runs: runs}).under("", "", true) }
 
 func TestPairedDifferencesByHand(t *testing.T) {
 	a := of(scored(1, "1100"), scored(2, "1000"))
 	b := of(scored(1, "1011"), scored(2, "1111"), scored(3, "1111")) // seed 3 has no partner
-	c := compareEvaluations(a, b, "", Comparison{})
+	c := compareEvaluations(a, b, Comparison{})
 	if c == nil || len(c.Pairs) != 2 {
 		t.Fatalf("got %+v, want two pairs", c)
 	}
@@ -76,7 +76,7 @@ func TestPairedDifferencesByHand(t *testing.T) {
 func TestARunWithoutSeedMatchesEverySeed(t *testing.T) {
 	base := scored(0, "1000")
 	base.Seed = nil
-	c := compareEvaluations(of(base), of(scored(1, "1100"), scored(2, "1110")), "", Comparison{})
+	c := compareEvaluations(of(base), of(scored(1, "1100"), scored(2, "1110")), Comparison{})
 	if c == nil || len(c.Pairs) != 2 || c.Mean != 0.375 || c.PoliciesA != 1 || c.PoliciesB != 2 {
 		t.Errorf("got %+v", c)
 	}
@@ -98,9 +98,9 @@ func trainedOnce(policy string, passes ...string) []SeedRun {
 
 // renumbered moves the tasks and families of a run, so that each seed has a draw of its own.
 func renumbered(r SeedRun, by int) SeedRun {
-	r.Scores = slices.Clone(r.Scores)
-	for i := range r.Scores {
-		r.Scores[i].Task, r.Scores[i].Family = fmt.Sprint(by+i), fmt.Sprint((by+i)/2)
+	r.Rows = slices.Clone(r.Rows)
+	for i := range r.Rows {
+		r.Rows[i].Task, r.Rows[i].Family = fmt.Sprint(by+i), fmt.Sprint((by+i)/2)
 	}
 	return r
 }
@@ -187,12 +187,11 @@ func TestDecisionsRequireEveryPairOrBothIntervals(t *testing.T) {
 				}
 				return r
 			}
-			c := compareEvaluations(of(runs(tc.a)...), of(runs(tc.b)...), "", Comparison{})
-			all := []*Contrast{c}
-			judge(all)
-			if all[0].Decided != tc.want || all[0].method() != tc.method {
-				t.Errorf("got verdict %d, method %v, want %d, %v (%+v, over seeds %v, over families %v)", all[0].Decided,
-					all[0].method(), tc.want, tc.method, c.Pairs, c.OverSeeds, c.Families.Interval)
+			c := compareEvaluations(of(runs(tc.a)...), of(runs(tc.b)...), Comparison{})
+			judge([]*Contrast{c})
+			if c.Decided != tc.want || c.method() != tc.method {
+				t.Errorf("got verdict %d, method %v, want %d, %v (%+v, over seeds %v, over families %v)", c.Decided, c.method(),
+					tc.want, tc.method, c.Pairs, c.OverSeeds, c.Families.Interval)
 			}
 		})
 	}
@@ -202,14 +201,13 @@ func TestDecisionsRequireEveryPairOrBothIntervals(t *testing.T) {
 // rejects, but three families were won and none was lost.
 func TestAVerdictAboutCheckpointsRequiresTheFamilies(t *testing.T) {
 	a, b := scored(1, strings.Repeat("0", 300)), scored(1, strings.Repeat("1", 30)+strings.Repeat("0", 270))
-	for i := range a.Scores {
-		a.Scores[i].Family, b.Scores[i].Family = fmt.Sprint(i/10), fmt.Sprint(i/10)
+	for i := range a.Rows {
+		a.Rows[i].Family, b.Rows[i].Family = fmt.Sprint(i/10), fmt.Sprint(i/10)
 	}
-	c := compareEvaluations(of(a), of(b), "", Comparison{})
-	all := []*Contrast{c}
-	if judge(all); all[0].Pairs[0].P > 1e-8 || all[0].Decided != 0 {
+	c := compareEvaluations(of(a), of(b), Comparison{})
+	if judge([]*Contrast{c}); c.Pairs[0].P > 1e-8 || c.Decided != 0 {
 		t.Errorf("got p = %v, families %v and verdict %d, want a tiny p, an interval that contains 0 and no verdict",
-			c.Pairs[0].P, c.Families.Interval, all[0].Decided)
+			c.Pairs[0].P, c.Families.Interval, c.Decided)
 	}
 }
 
@@ -219,9 +217,9 @@ func TestDifferentTasksAreComparedUnpaired(t *testing.T) {
 	a, b := scored(1, strings.Repeat("1", 12)+strings.Repeat("0", 28)),
 		scored(1, strings.Repeat("1", 25)+strings.Repeat("0", 15))
 	b = renumbered(b, 1000)
-	b.Scores[0].Task = "0" // one task in common
-	for i := range a.Scores {
-		a.Scores[i].Family, b.Scores[i].Family = fmt.Sprint(i), fmt.Sprint(1000+i)
+	b.Rows[0].Task = "0" // one task in common
+	for i := range a.Rows {
+		a.Rows[i].Family, b.Rows[i].Family = fmt.Sprint(i), fmt.Sprint(1000+i)
 	}
 	s := &Study{Arms: []Arm{{Label: "a", Runs: []SeedRun{a}}, {Label: "b", Runs: []SeedRun{b}}},
 		Compare: []Comparison{{Label: "split", Pairs: [][]string{{"a", "b"}}}}}
@@ -269,8 +267,8 @@ func TestLosingATenthOfTheTasksIsNoError(t *testing.T) {
 
 func TestTokensOnDifferentTasksAreAnError(t *testing.T) {
 	run := scored(1, "10")
-	for i := range run.Scores {
-		run.Scores[i].Token = []string{rl.TokenHigh, rl.TokenLow}[i]
+	for i := range run.Rows {
+		run.Rows[i].Token = []string{rl.TokenHigh, rl.TokenLow}[i]
 	}
 	s := &Study{Arms: []Arm{{Label: "a", Runs: []SeedRun{run}}}}
 	must.Match(t, s.check(), "under the other token")
@@ -282,7 +280,7 @@ func TestThreePoliciesPerSideAreComparedByWelchWhereTasksDiffer(t *testing.T) {
 	}
 	a := of(share(1, 61, 0), share(2, 64, 0), share(3, 58, 0))
 	b := of(share(1, 70, 1000), share(2, 72, 1000), share(3, 69, 1000), share(4, 75, 1000))
-	c := compareEvaluations(a, b, "", Comparison{Unpaired: true})
+	c := compareEvaluations(a, b, Comparison{Unpaired: true})
 	close12(t, "p", c.OverSeedsP, 0.00808931623218704) // as in TestWelchAndClusteredTEqualScipy
 	close12(t, "low", c.OverSeeds.Low, 0.04499224384242018)
 	close12(t, "mean", c.Mean, 0.105)
@@ -340,8 +338,7 @@ func TestTheAnswerNamesEveryExpectation(t *testing.T) {
 		logging(3, "zero_variance", 0.1, 0.28, 0.28)}
 	for i, passes := range [][2]string{{"11110000", "11000000"}, {"11111000", "11000000"}, {"11110000", "10000000"}} {
 		for side, runs := range [][]SeedRun{plain, token} {
-			from := scored(int64(i+1), strings.Repeat(passes[side], 10))
-			runs[i].Scores, runs[i].ScoresFrom = from.Scores, from.ScoresFrom
+			runs[i].Rows = scored(int64(i+1), strings.Repeat(passes[side], 10)).Rows
 		}
 	}
 	s := &Study{Windows: Windows{Early: 1, Late: 2}, Arms: []Arm{{Label: "SFT + GRPO", Runs: plain},
@@ -420,14 +417,13 @@ func TestAGapOfZeroHasAnInterval(t *testing.T) {
 	var runs []SeedRun
 	for seed := range int64(3) {
 		run := scored(seed, strings.Repeat("01", 20))
-		for _, row := range run.Scores {
+		for _, row := range run.Rows {
 			row.Token = rl.TokenLow
-			run.Scores = append(run.Scores, row)
+			run.Rows = append(run.Rows, row)
 		}
 		for i := range 40 {
-			run.Scores[i].Token = rl.TokenHigh
+			run.Rows[i].Token = rl.TokenHigh
 		}
-		run.ScoresFrom[0].N = 80
 		runs = append(runs, run)
 	}
 	s := &Study{Arms: []Arm{{Label: "a", Runs: runs}}}
@@ -440,19 +436,14 @@ func TestAGapOfZeroHasAnInterval(t *testing.T) {
 
 // One sampled episode per task before and after training, three seeds: the contrast has a row and a test.
 func TestSampledSuccessIsCompared(t *testing.T) {
-	sampledRun := func(seed int64, passes string) SeedRun {
-		r := scored(seed, passes)
-		for i := range r.Scores {
-			r.Scores[i].Greedy = false
-		}
-		return r
-	}
 	before, after := strings.Repeat("1000", 10), strings.Repeat("1101", 10)
 	s := &Study{
-		Arms: []Arm{{Label: "RCTP-FT", Runs: []SeedRun{sampledRun(1, before), sampledRun(2, before),
-			sampledRun(3, "0"+before[1:])}}, {Label: "RCTP-FT + GRPO",
-			Runs: []SeedRun{sampledRun(1, after), sampledRun(2, after), sampledRun(3, after)}}},
+		Arms: []Arm{{Label: "RCTP-FT", Runs: []SeedRun{scored(1, before), scored(2, before), scored(3, "0"+before[1:])}},
+			{Label: "RCTP-FT + GRPO", Runs: []SeedRun{scored(1, after), scored(2, after), scored(3, after)}}},
 		Compare: []Comparison{{Label: "RL", Pairs: [][]string{{"RCTP-FT", "RCTP-FT + GRPO"}}, Outcome: OutcomeSampled}},
+	}
+	for row := range s.scores {
+		row.Greedy = false
 	}
 	c := s.decided("")[0]
 	// Differences 20/40, 20/40 and 21/40: mean 61/120, sd 0.025/√3, t = 61/120 / (0.025/3) = 61 with two degrees of
@@ -667,9 +658,8 @@ func TestFalseWinsAreRare(t *testing.T) {
 				runs[side] = append(runs[side], scored(seed, text.String()))
 			}
 		}
-		c := compareEvaluations(of(runs[0]...), of(runs[1]...), "", Comparison{})
-		all := []*Contrast{c}
-		if judge(all); all[0].Decided != 0 {
+		c := compareEvaluations(of(runs[0]...), of(runs[1]...), Comparison{})
+		if judge([]*Contrast{c}); c.Decided != 0 {
 			wins++
 		}
 	}
@@ -681,7 +671,7 @@ func TestFalseWinsAreRare(t *testing.T) {
 // Success on tasks of a program is a reward of 1: there is no official verdict, and graded rewards are counted.
 func TestMainTableOfOwnTasks(t *testing.T) {
 	run := scored(1, "1110")
-	run.Scores[3].Reward = 0.5
+	run.Rows[3].Reward = 0.5
 	s := &Study{Arms: []Arm{{Label: "a", Runs: []SeedRun{run}}},
 		Records: []Record{{Kind: "tasks", Settings: map[string]string{"source": `"command"`}}}}
 	notes := strings.Join(s.mainTable("").Notes, "\n")

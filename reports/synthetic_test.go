@@ -62,7 +62,8 @@ func synthetic(seeds, tasks, updates int) *Study {
 							row.Reward = 1
 						}
 						row.Official = row.Reward == 1 || own.Float64() < .03
-						run.Scores = append(run.Scores, row)
+						run.Rows = append(run.Rows,
+							Row{row, fmt.Sprintf("stage.eval.arm[%q]@%d.scores", a.label, seed)})
 					}
 					if a.token {
 						row.Token = rl.TokenLow
@@ -77,7 +78,6 @@ func synthetic(seeds, tasks, updates int) *Study {
 					row.Greedy, row.Sample = true, 0
 				}
 			}
-			run.ScoresFrom = []ScoreSource{{fmt.Sprintf("stage.eval.arm[%q]@%d.scores", a.label, seed), len(run.Scores)}}
 			if a.trained {
 				run.CurveFrom = fmt.Sprintf("stage.rc-grpo.arm[%d]@%d.metrics", i, seed)
 				run.Curve = syntheticCurve(rand.New(rand.NewPCG(uint64(seed), uint64(100+i))), a.skill, i, a.token, updates)

@@ -107,7 +107,7 @@ func (s *Study) exampleTables() []page.Part {
 		}
 		shown[m.Label] = true
 		of := func(kind string, t *page.Transcript, total int) {
-			parts = append(parts, page.PartsOf(s.exampleTable(&m, kind, t, total), "")...)
+			parts = append(parts, s.exampleTable(&m, kind, t, total).Parts("")...)
 		}
 		of("expert", m.Expert, m.ExpertOf)
 		of("failed", m.Failed, m.FailedOf)

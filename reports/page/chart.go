@@ -91,9 +91,9 @@ func (f *Figure) shows(s *Series, panel int) bool {
 func (f *Figure) layers(s *Series, at, panel int) []layer {
 	switch {
 	case f.Lanes != nil:
-		data := make([]opts.CustomData, len(s.Spans))
-		for i, span := range s.Spans {
-			data[i] = opts.CustomData{Name: span.Label, Value: []any{short(span.From), short(span.To), span.Lane}}
+		data := make([]opts.CustomData, len(s.Points))
+		for i, p := range s.Points {
+			data[i] = opts.CustomData{Name: p.Label, Value: []any{short(p.Low), short(p.High), int(p.Value)}}
 		}
 		return []layer{custom(s.Name, data, "span", s.colour(), opts.Encode{X: []int{0, 1}, Y: 2})}
 	case f.Categories != nil || f.Diagonal != "":

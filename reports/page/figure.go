@@ -58,8 +58,7 @@ type Series struct {
 	Curves []Curve     // curves: one per seed
 	Ends   *[2]float64 // curves: means over the early and the late window, as in the tables; nil without a table
 
-	Points []Point // without categories that have no value
-	Spans  []Span
+	Points []Point // without categories that have no value; with lanes, their intervals along X at lane Value
 
 	Look Look `json:"-"` // of the arm
 }
@@ -82,11 +81,11 @@ type Point struct {
 	Source Source
 }
 
-// Span is an interval of a lane.
-type Span struct {
-	Lane     int // index in Figure.Lanes
-	From, To float64
-	Label    string // shown under the pointer
+// Add appends a series unless it is empty. Curves are smoothed over a twentieth of the longest one.
+func (f *Figure) Add(s Series) {
+	if len(s.Curves)+len(s.Points) > 0 {
+		f.Series, f.Smooth = append(f.Series, s), max(f.Smooth, len(s.X)/20)
+	}
 }
 
 // OrNil returns nil for a figure without series and effects.
@@ -358,14 +357,14 @@ func Plain(v float64) string {
 	return strconv.FormatFloat(v, 'g', 5, 64)
 }
 
-// Extend adds the unit interval from a position to the last span of the series, or begins a span.
+// Extend adds the unit interval from a position to the last interval in a lane, or begins one.
 func (s *Series) Extend(lane int, from float64) {
-	last := len(s.Spans) - 1
-	if last < 0 || s.Spans[last].To != from {
-		s.Spans = append(s.Spans, Span{Lane: lane, From: from})
+	last := len(s.Points) - 1
+	if last < 0 || s.Points[last].High != from {
+		s.Points = append(s.Points, Point{Value: float64(lane), Interval: stats.Interval{Low: from}})
 		last++
 	}
-	span := &s.Spans[last]
-	span.To = from + 1
-	span.Label = english.Plural(int(span.To-span.From), "episode", "") + " passed"
+	p := &s.Points[last]
+	p.High = from + 1
+	p.Label = english.Plural(int(p.High-p.Low), "episode", "") + " passed"
 }

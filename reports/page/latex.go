@@ -29,10 +29,8 @@ func (t *Table) latex(out *sticky) {
 		if c.Left || i == 0 {
 			side = "l"
 		}
-		for _, r := range t.Rows {
-			if i < len(r.Cells) && len([]rune(r.Cells[i].Line())) > latexWide {
-				side = `p{0.3\linewidth}`
-			}
+		if t.any(i, func(c Cell) bool { return len([]rune(c.Line())) > latexWide }) {
+			side = `p{0.3\linewidth}`
 		}
 		layout += side
 		heads[i] = latexText(strings.TrimSuffix(c.Name+", "+c.Detail, ", "))
@@ -44,15 +42,9 @@ func (t *Table) latex(out *sticky) {
 	out.line("\\toprule\n" + head + "\n\\midrule\n\\endhead")
 	out.line("\\bottomrule\n\\endfoot")
 	pads := t.pads()
-	for row, r := range t.Rows {
+	for row, cells := range t.rows(func(r, c int, cell Cell) string { return cell.latex(pads[r][c]) }) {
 		if group := t.groupHead(row); group != "" {
 			out.line(fmt.Sprintf(`\multicolumn{%d}{@{}l}{\textit{%s}} \\`, len(t.Columns), latexText(group)))
-		}
-		cells := make([]string, len(t.Columns))
-		for i := range cells {
-			if i < len(r.Cells) {
-				cells[i] = r.Cells[i].latex(pads[row][i])
-			}
 		}
 		out.line(strings.Join(cells, " & ") + ` \\`)
 	}

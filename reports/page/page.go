@@ -127,17 +127,18 @@ func (s *Section) Trim() {
 	}
 }
 
-// PartsOf returns a table or a figure as parts; none if it is nil.
-func PartsOf[T *Table | *Figure](of T, set string) []Part {
-	if of == nil {
+// Parts returns the table as a part; none if it is nil.
+func (t *Table) Parts(set string) []Part {
+	if t == nil {
 		return nil
 	}
-	part := Part{Set: set}
-	switch of := any(of).(type) {
-	case *Table:
-		part.Table = of
-	case *Figure:
-		part.Figure = of
+	return []Part{{Table: t, Set: set}}
+}
+
+// Parts returns the figure as a part; none if it is nil.
+func (f *Figure) Parts(set string) []Part {
+	if f == nil {
+		return nil
 	}
-	return []Part{part}
+	return []Part{{Figure: f, Set: set}}
 }
