@@ -68,7 +68,7 @@ func TestSectionsChooseAndOrder(t *testing.T) {
 func TestAPageExplainsTheMethodsOfItsArmsOnce(t *testing.T) {
 	s := synthetic(1, 10, 8)
 	text := htmlOf(t, s.Page())
-	for _, whole := range []string{"GRPO whose episodes each draw a reward token", "fine-tuning on good and bad episodes"} {
+	for _, whole := range []string{"GRPO whose episodes each draw a reward token", "on good and bad episodes"} {
 		if n := strings.Count(text, whole); n != 1 {
 			t.Errorf("got %d explanations with %q, want 1", n, whole)
 		}
