@@ -234,5 +234,5 @@ func PageOf(m *artifact.Manifest, store *artifact.Store) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return os.ReadFile(a.Path(HTMLFile))
+	return a.Read(HTMLFile)
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"slices"
 	"strings"
 
@@ -169,7 +168,7 @@ func (g *gathering) dataset(name string, in *Input, a *artifact.Artifact) error 
 		m.Members = append(m.Members, Member{row.Origin, row.Token, row.Task, row.Category, row.Reward == 1})
 		m.example(&row)
 	}
-	text, err := os.ReadFile(a.Path("summary.json"))
+	text, err := a.Read("summary.json")
 	if err == nil {
 		err = json.Unmarshal(text, &m.Summary)
 	}

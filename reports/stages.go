@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"path"
 	"regexp"
 	"slices"
@@ -350,7 +349,7 @@ func readCard(store *artifact.Store, m *artifact.Manifest) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	text, err := os.ReadFile(a.Path(file.Name))
+	text, err := a.Read(file.Name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}

@@ -3,8 +3,6 @@ package stages
 import (
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 
 	"rcgrpo/bfcl"
 	"rcgrpo/engine/lang"
@@ -62,10 +60,10 @@ func CallPrice(stage lang.Stage, site *lang.Site) string {
 // CallsResult is the result of a stage that sampled from an endpoint. Its method Replay plays the episodes again.
 type CallsResult = provider.Result
 
-// RecordedCost returns the dollars of the record in the folder of a port calls.
-func RecordedCost(dir string) (float64, bool) {
+// RecordedCost returns the dollars of the record in a port calls, of which read reads a file.
+func RecordedCost(read func(name string) ([]byte, error)) (float64, bool) {
 	var cost provider.Cost
-	text, err := os.ReadFile(filepath.Join(dir, provider.CostFile))
+	text, err := read(provider.CostFile)
 	if err != nil || json.Unmarshal(text, &cost) != nil {
 		return 0, false
 	}

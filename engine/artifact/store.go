@@ -356,6 +356,12 @@ func (a *Artifact) Path(name string) string {
 	return filepath.Join(a.Dir, filepath.FromSlash(name))
 }
 
+// Read reads a file of the artifact into memory. A store may be someone else's, so a larger one than any record is an
+// error.
+func (a *Artifact) Read(name string) ([]byte, error) {
+	return disk.ReadPlain(a.Path(name), disk.MaxRecord)
+}
+
 // Only returns the path of the one file or folder that contains the whole artifact. ok is false if there are
 // several, or none.
 func (a *Artifact) Only() (path string, ok bool) {

@@ -157,6 +157,9 @@ func TestRecordsThatAreNoPlainFilesAreErrors(t *testing.T) {
 			must.OK(t, put(path))
 			_, err = s.Open(m, "out")
 			must.Match(t, err, "x.txt: edited")
+			if text, err := (&Artifact{Dir: filepath.Dir(path)}).Read("x.txt"); err == nil { // its manifest records it so
+				t.Errorf("read %d bytes, want an error", len(text))
+			}
 		})
 	}
 }

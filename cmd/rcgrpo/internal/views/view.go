@@ -355,7 +355,7 @@ func (v *View) paragraph(name, text string) {
 // checkpoint prints the settings of a model, of its use as a policy and of its adapter, if it has one.
 func (v *View) checkpoint(string) error {
 	for _, file := range []string{"config.json", "rcgrpo.json", "adapter/adapter_config.json"} {
-		b, err := os.ReadFile(v.Path(file))
+		b, err := v.Read(file)
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}
