@@ -34,7 +34,7 @@ type meta struct {
 	Description string `hcl:"description,optional"`
 	// resources reserved while the stage runs
 	Resources resourcesBlock `hcl:"resources,block"`
-	// when a failed stage is started again
+	// when a failed stage is started again; without --keep-going not after another one has failed for good
 	Retry retryBlock `hcl:"retry,block"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
