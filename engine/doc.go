@@ -8,6 +8,6 @@
 // the run folder.
 //
 // A stage is a Runner and receives a Job: inputs, folders, random streams, log, and Execute for programs. NodeMain is
-// the main function of the process of one stage. If a stage shares its work among several processes, these are the
-// ranks of a stage, and the process that the engine starts is their supervisor.
+// the main function of the process of one stage. If a stage shares its work among several processes, these are
+// its ranks, and the process that the engine starts is their supervisor.
 package engine

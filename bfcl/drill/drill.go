@@ -153,8 +153,8 @@ func newDraft(rng *rand.Rand, classes []string, heldOut bool) *draft {
 	return d
 }
 
-// addTurns adds so many intents, each of one turn or, if its request omits a value, of two. It returns false if the
-// state admits no intent, or if a drill of several turns leaves one of its classes unused.
+// addTurns adds as many intents as turns says. Each has one turn or, if its request omits a value, two. It returns
+// false if the state admits no intent, or if a drill of several turns leaves one of its classes unused.
 func (d *draft) addTurns(turns int) bool {
 	used := map[string]bool{}
 	for range turns {

@@ -93,7 +93,7 @@ func Required(name string) Param { return Param{Name: name, Required: true} }
 // Optional returns a parameter with an immutable default.
 func Optional(name string, def py.Value) Param { return Param{Name: name, Default: def} }
 
-// on0 to on4 describe a method of the class T that takes so many arguments, and onAll a method that takes its arguments
+// on0 to on4 describe a method of the class T that takes 0 to 4 arguments, and onAll a method that takes its arguments
 // as a list. name is the tool's name.
 func on0[T Instance](name string, f func(T) py.Value) Method {
 	return onAll(name, func(t T, _ []py.Value) py.Value { return f(t) })
