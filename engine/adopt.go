@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
 	"rcgrpo/engine/proc"
 	"rcgrpo/engine/runs"
@@ -48,7 +49,7 @@ func (r *run) awaitLock(t *task) {
 			a.guard.Close() // of a nil file too
 			return func() { r.onForeign(t, lock, err) }
 		}
-		err = a.end(lock)
+		err = a.end()
 		took := a.holder.Running()
 		a.guard.Close()
 		return func() { r.onAdopted(t, lock, a.holder.Attempt, err, took) }
@@ -158,33 +159,28 @@ func (a *adoption) stop(cause error) {
 		a.killAt = time.Now().Add(GracePeriod(cause))
 	}
 	if proc.Same(a.holder.PID, a.holder.Start) {
-		pid := a.holder.PID
-		if a.holder.Group {
-			pid = -pid
-		}
-		syscall.Kill(pid, syscall.SIGTERM)
+		syscall.Kill(-a.holder.PID, syscall.SIGTERM)
 	}
 }
 
-// end ends the processes that the adopted stage has left, and returns its error.
-func (a *adoption) end(lock *artifact.Lock) error {
+// end ends the processes that the adopted stage has left, and returns its error. Without one the stage has its result,
+// or it is a program that starts again.
+func (a *adoption) end() error {
 	proc.KillSession(a.holder.PID)
-	if a.holder.Group {
-		if text := proc.KillMarked(ScratchMark(a.Store.Work(a.task.Key))); text != "" {
-			a.note(a.task.Address, "%s", text)
-		}
+	if text := proc.KillMarked(ScratchMark(a.Store.Work(a.task.Key))); text != "" {
+		a.note(a.task.Address, "%s", text)
 	}
 	a.events.Read(a.holder.Run.Events(a.holder.Address), a.observe)
-	code, _, recorded := lock.Exit()
 	switch {
 	case a.cause != nil:
 		return a.cause
 	case a.events.Failure != nil:
 		return a.events.Failure
-	case a.holder.Group && recorded:
-		return codeError(a.task.Address, code, a.holder.Kills)
+	case a.task.Process() != lang.OwnProcess: // its shell ended just before its engine was killed, or was killed
+		a.note(a.task.Address, "its process %d ended without its output, so it starts again", a.holder.PID)
+		return nil
 	}
-	return fmt.Errorf("its process %d ended without an exit record: %w", a.holder.PID,
+	return fmt.Errorf("its process %d ended without an error: %w", a.holder.PID,
 		killedError(a.holder.Kills, proc.OOMKills()))
 }
 
@@ -212,7 +208,7 @@ func (r *run) onAdopted(t *task, lock *artifact.Lock, attempt int, err error, to
 		r.unlock(t)
 		return
 	}
-	if err == nil { // a program, whose output is not committed yet
+	if err == nil {
 		r.queue(t)
 		return
 	}

@@ -96,29 +96,29 @@ func TestProgramOutlivesItsEngineAndIsAdopted(t *testing.T) {
 			if lock, err := l.Store().TryLock(l.Plan().Nodes[0].Key); err != nil || lock != nil {
 				t.Fatalf("lock of the running program: got %v, %v, want it held", lock, err)
 			}
-			go os.WriteFile(fifo, []byte("go on\n"), 0)
-			r := l.MustRun()
+			done := adopt(t.Context(), l)
+			os.WriteFile(fifo, []byte("go on\n"), 0)
+			l.Want(<-done, runs.EventDone, "light.a")
 			wantEnded(t, pids...)
-			l.Want(r, runs.EventDone, "light.a")
-			must.Contain(t, r.String(), "recovered: its program ended successfully")
 			wantEqual(t, "starts of the program", l.Read("ran"), "ran\n")
 			wantEqual(t, "output", l.Text("light.a"), "one\n")
 		})
 	}
 }
 
-// The next run adopts a program whose engine was killed and receives its exit code, or starts it again. It kills the
-// process that left the program's session.
-func TestProgramOfAKilledEngineAndItsDaemonEndWithTheNextRun(t *testing.T) {
+// A program whose engine was killed commits its output itself. A run that adopted it before receives its exit code. The
+// process that left the program's session ends, too.
+func TestProgramOfAKilledEngineAndItsDaemonEndTogether(t *testing.T) {
 	for name, tc := range map[string]struct {
-		ends  string // sent to the program before the next run
-		later string // sent once the next run has adopted the program
+		adopted bool
+		ends    string // sent to the program; "": its supervising shell is killed, so it starts again
 	}{
-		"it ends before the next run, which commits its output": {ends: "0\n"},
-		"it fails before the next run, which starts it again":   {ends: "3\n"},
-		"it ends after its adoption":                            {later: "0\n"},
-		"it fails after its adoption":                           {later: "3\n"},
-		"its supervising shell is killed, so it starts again":   {},
+		"it ends before the next run, which finds its output": {ends: "0\n"},
+		"it fails before the next run, which starts it again": {ends: "3\n"},
+		"it ends after its adoption":                          {adopted: true, ends: "0\n"},
+		"it fails after its adoption":                         {adopted: true, ends: "3\n"},
+		"its supervising shell is killed":                     {},
+		"its supervising shell is killed after its adoption":  {adopted: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, `
@@ -127,7 +127,8 @@ stage "light" "a" {
   shell = <<-EOT
     test ! -e $dir/again || exit 0
     setsid sh -c 'echo $$ >$dir/daemon; exec sleep 600' &
-    until [ -s $dir/daemon ]; do sleep 0.01; done
+    env -i sh -c 'echo $$ >$dir/unmarked; exec sleep 600' &
+    until [ -s $dir/daemon -a -s $dir/unmarked ]; do sleep 0.01; done
     echo $$ $PPID >$dir/pids
     read -r x <$dir/fifo
     exit $x
@@ -137,32 +138,47 @@ stage "light" "a" {
 			fifo := pipe(l)
 			kill := startEngine(l)
 			program := readPIDs(t, filepath.Join(l.Dir, "pids"), 2)
-			daemon := readPIDs(t, filepath.Join(l.Dir, "daemon"), 1)
+			all := append(program, readPIDs(t, filepath.Join(l.Dir, "daemon"), 1)...)
+			unmarked := readPIDs(t, filepath.Join(l.Dir, "unmarked"), 1)[0]
+			defer syscall.Kill(unmarked, syscall.SIGKILL)
+			if tc.ends != "" {
+				all = append(all, unmarked)
+			}
 			programOf(l)
 			kill()
 			l.Put("again", "")
-			if tc.later != "" {
+			end := func() {
+				if tc.ends == "" {
+					syscall.Kill(program[1], syscall.SIGKILL)
+				} else {
+					os.WriteFile(fifo, []byte(tc.ends), 0)
+				}
+			}
+			if tc.adopted {
 				done := adopt(t.Context(), l)
-				os.WriteFile(fifo, []byte(tc.later), 0)
-				if r := <-done; tc.later == "3\n" {
-					wantFailure(t, r, "light.a", "", "exit code 3")
+				end()
+				if r := <-done; tc.ends == "3\n" {
+					wantFailure(t, r, "light.a", "", "sh ended with exit code 3")
 				} else {
 					l.Want(r, runs.EventDone, "light.a")
 				}
-			} else {
-				if tc.ends == "" {
-					syscall.Kill(program[1], syscall.SIGKILL)
-					wantEnded(t, program[1])
-				} else {
-					os.WriteFile(fifo, []byte(tc.ends), 0)
-					wantEnded(t, program...)
-				}
-				if !running(daemon[0]) {
-					t.Fatal("the daemon ended with the program, so this test shows nothing")
-				}
-				l.Want(l.MustRun(), runs.EventDone, "light.a")
+				wantEnded(t, all...)
+				return
 			}
-			wantEnded(t, append(program, daemon...)...)
+			if end(); tc.ends != "" {
+				wantEnded(t, all...)
+			}
+			r := l.MustRun()
+			wantEnded(t, all...)
+			if tc.ends != "0\n" {
+				l.Want(r, runs.EventDone, "light.a")
+				return
+			}
+			l.Want(r, runs.EventDone)
+			m, _, err := l.Store().Manifests()
+			if err != nil || len(m) != 1 || m[0].PeakBytes <= 0 || m[0].Seconds <= 0 {
+				t.Errorf("got %+v, %v, want the memory and the seconds of the program", m, err)
+			}
 		})
 	}
 }
@@ -210,15 +226,5 @@ func TestProgramReturnsItsOwnExitCode(t *testing.T) {
 	for command, code := range map[string]string{"true": "<nil>", "false": "exit code 1", "exit 0": "exit code 127",
 		"eval exit": "exit code 127", "trap - EXIT": "exit code 127", "exec true": "exit code 127"} {
 		want(strings.Fields(command), code)
-	}
-}
-
-// On a full disk the supervising shell kills itself without a record; the error is the full disk, not a kill.
-func TestMissingExitRecordOnAFullDiskIsNotAKill(t *testing.T) {
-	j, _ := programJob(t)
-	failOps(t, syscall.ENOSPC, "write")
-	err := j.Execute(t.Context(), shell("kill -9 $PPID"))
-	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "could not be recorded") {
-		t.Errorf("got %v, want that no space is left", err)
 	}
 }

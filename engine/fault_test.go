@@ -335,6 +335,6 @@ stage "light" "b" {
 	wantEqual(t, "its input", l.Planned("light.a").Verb, plan.UpToDate)
 	l.Put("go", "")
 	l.Tidy()
-	wantEqual(t, "collected after its end", len(must.Get(l.Store().Collect(1, runs.Pins))(t)), 1)
+	wantEqual(t, "collected after its end", len(must.Get(l.Store().Collect(1, runs.Pins))(t)), 2)
 	l.MustRun()
 }

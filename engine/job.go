@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"rcgrpo/engine/artifact"
@@ -288,70 +289,69 @@ type Program struct {
 	Secret []string // replaced by *** in the log
 }
 
-// superviseText is the text of the shell that supervises a program. The shell starts the program in a process of
-// its own without the engine's descriptors, so the program can neither change the shell nor write into the lock.
-// A command that is a shell text also runs in its own shell, where $$, traps and exec have their usual meaning.
+// superviseText returns the text of the shell that supervises a program. The shell starts the program in a process of
+// its own without the engine's descriptors, so the program cannot hold the lock. A command that is a shell text also
+// runs in its own shell, where $$, traps and exec have their usual meaning. A request to stop reaches the whole group;
+// the shell waits for the program and exits with 143. It ignores other signals to the group, because only the end of
+// the program counts.
 //
-// However the program ends, the shell writes the exit record into the key's lock file and kills the process
-// group, so a later engine finds the exit code if the first engine is gone. A request to stop reaches the whole
-// group; the shell waits for the program and exits with 143. It ignores other signals to the group, because only
-// the end of the program counts.
-func superviseText(shared bool) string {
-	beat := ""
-	if shared { // keeps the claim of the key after the end of the engine
-		beat = alive.BeatText(lockFile)
+// When the program has ended and the engine has been killed, the shell becomes the process of the stage. That has the
+// lock, the lease and the exit code, and commits the output (Recovered).
+func (w *Work) superviseText() (string, error) {
+	text := fmt.Sprintf("trap 'exit 143' TERM; trap : HUP INT QUIT ALRM USR1 USR2\n(exec \"$@\") %d>&- %d>&-\n",
+		lockFile, leaseFile)
+	if w.lock == nil { // in a process of its own, or outside a run
+		return text + "exit $?", nil
 	}
-	return beat + fmt.Sprintf(`trap 'command echo "%[1]s" >&%[2]d; kill -9 0' EXIT; trap 'exit 143' TERM
-trap : HUP INT QUIT ALRM USR1 USR2
-(exec "$@") %[2]d>&- %[3]d>&-
-exit $?`, artifact.ExitText(), lockFile, leaseFile)
+	if w.store.Shared() { // keeps the claim of the key after the end of the engine
+		text = alive.BeatText(lockFile) + text
+	}
+	self, err := os.Executable()
+	words := append([]string{self}, w.Args()...)
+	for i, word := range words {
+		words[i] = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+	}
+	return text + fmt.Sprintf(`export %[1]s=$? %[2]s=1
+read -r _ _ _ RCGRPO_PARENT _ </proc/$$/stat
+test $RCGRPO_PARENT != %[3]d || exit $%[1]s
+exec %[4]s`, codeVariable, childVariable, os.Getpid(), strings.Join(words, " ")), err
 }
 
 // ScratchMark is a variable in the environment of a stage's program and of the processes that it starts. The
 // engine finds those that have left the program's session by it.
 func ScratchMark(dir string) string { return "RCGRPO_SCRATCH=" + dir }
 
-// Recovered reports that an earlier engine started the stage's program and the program has ended successfully. Dir
-// contains its files, and Execute does nothing.
-func (j *Job) Recovered() bool { return j.work.recovered }
+// Recovered reports that the stage's program has ended, whose engine was killed. Dir contains its files, and Execute
+// returns its end.
+func (j *Job) Recovered() bool { return j.work.code != nil }
 
 // Execute runs a program. Its output goes to the stage's log, its standard input is empty. When ctx ends, the
 // program gets a request to stop and is killed later. Processes that it leaves running are killed, as far as
 // proc.Process.Wait finds them.
 //
-// If the engine is killed, the program continues and holds the key's lock. After its end, a run that acquires
-// the lock reads the exit code and continues after the call of Execute (Recovered). A program with secrets ends
-// with its engine, which masks its output.
+// If the engine is killed, the program continues and holds the key's lock. After its end its supervising shell commits
+// the output. A program with secrets ends with its engine, which masks its output.
 func (j *Job) Execute(ctx context.Context, p Program) error {
 	w, mark := j.work, ScratchMark(j.Dir)
 	if w.resumes { // processes of a program whose engine or supervising shell was killed
 		j.note(proc.KillMarked(mark))
 	}
-	if w.recovered {
-		return w.lock.ClearExit()
+	if w.code != nil {
+		proc.KillSession(os.Getpid())
+		w.usage = proc.UsageOf(syscall.RUSAGE_CHILDREN)
+		return codeError(p.Args[0], *w.code, w.Kills)
 	}
-	lock := w.lock
-	if lock == nil { // outside a run
-		var err error
-		if lock, err = artifact.LockFile(filepath.Join(j.Dir, ".lock")); err != nil {
-			return err
-		}
-		defer lock.Unlock()
+	text, err := w.superviseText()
+	if err != nil {
+		return err
 	}
 	log, finish, err := proc.OpenOutput(j.log, p.Secret)
 	if err != nil {
 		return err
 	}
-	if err := lock.PrepareExit(); err != nil {
-		return errors.Join(err, finish())
-	}
-	shared := w.store != nil && w.store.Shared() && w.lock != nil
-	files := []*os.File{nil, log, log, lock.File()}
-	if w.lease != nil {
-		files = append(files, w.lease)
-	}
-	args := slices.Concat([]string{"/bin/sh", "-c", superviseText(shared), "sh"}, p.Args)
-	process, err := proc.Start(proc.Command{Args: args, Dir: p.Dir, Env: p.Env, Files: files, Group: true, Mark: mark})
+	args := slices.Concat([]string{"/bin/sh", "-c", text, "sh"}, p.Args)
+	files := append([]*os.File{nil, log, log}, w.Held()...)
+	process, err := proc.Start(proc.Command{Args: args, Dir: p.Dir, Env: p.Env, Files: files, Mark: mark})
 	if err != nil {
 		return errors.Join(fmt.Errorf("start %s: %w", p.Args[0], err), finish())
 	}
@@ -362,7 +362,15 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 	}
 	j.note(exit.Left)
 	w.usage = w.usage.And(exit.Usage)
-	return programError(ctx, p.Args[0], lock, exit, w.Kills)
+	switch {
+	case !exit.Failed():
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case exit.Signal == 0:
+		return codeError(p.Args[0], exit.Code, w.Kills)
+	}
+	return ExitError(exit, w.Kills)
 }
 
 // recordHolder records the program as the holder of the key's lock, so that another engine can adopt it.
@@ -371,27 +379,5 @@ func (w *Work) recordHolder(pid int) error {
 	if w.lock == nil || !running {
 		return nil
 	}
-	h.Group = true
 	return h.Write(w.lock.File())
-}
-
-// programError returns the error of a program that has ended, by its exit record. The supervising shell is
-// killed with its group, so without a record its own exit status counts.
-func programError(ctx context.Context, name string, lock *artifact.Lock, exit proc.Exit, kills int64) error {
-	code, _, recorded := lock.Exit()
-	if !recorded {
-		if err := lock.ClearExit(); err != nil {
-			return fmt.Errorf("%s has ended, but its exit code could not be recorded: %w", name, err)
-		}
-		code = exit.Code
-	}
-	switch {
-	case code == 0 && (recorded || exit.Signal == 0):
-		return lock.ClearExit()
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case code > 0:
-		return codeError(name, code, kills)
-	}
-	return ExitError(exit, kills)
 }

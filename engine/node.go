@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -34,6 +35,7 @@ func Revision() string {
 // Protocol between an engine and the process of a node.
 const (
 	childVariable = "RCGRPO_CHILD" // environment variable, set to 1
+	codeVariable  = "RCGRPO_CODE"  // exit code of the stage's program, whose engine was killed
 	lockFile      = 3              // inherited descriptor of the key's lock
 	leaseFile     = 4              // inherited descriptor of the lease, behind the lock
 )
@@ -100,7 +102,10 @@ func runNode(
 	if err != nil {
 		return err
 	}
-	if a.Revision != Revision() {
+	var code *int
+	if n, err := strconv.Atoi(os.Getenv(codeVariable)); err == nil {
+		code = &n
+	} else if a.Revision != Revision() {
 		return fmt.Errorf("this binary is built from other code (%s) than the engine that starts it (%s): build both again",
 			Revision(), a.Revision)
 	}
@@ -127,8 +132,8 @@ func runNode(
 	if os.Getenv(childVariable) == "" {
 		return fmt.Errorf("%s must be started by an engine, which holds its lock", a.Address)
 	}
-	w := &Work{Assignment: a, Node: n, experiment: x, store: store, Folder: folder, alone: true, rank: own,
-		inherited: lock}
+	w := &Work{Assignment: a, Node: n, experiment: x, store: store, Folder: folder, alone: code == nil, rank: own,
+		inherited: lock, code: code}
 	if err := w.Execute(ctx, observe); err != nil || w.result == nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"syscall"
 
 	"rcgrpo/engine/proc"
 	"rcgrpo/engine/runs"
@@ -50,7 +51,7 @@ func (r rank) state(j *Job) (s runs.RankState) {
 	if f := j.report.Load(); f != nil {
 		s = (*f)()
 	}
-	s.Rank, s.Usage = r.number, proc.OwnUsage()
+	s.Rank, s.Usage = r.number, proc.UsageOf(syscall.RUSAGE_SELF)
 	return s
 }
 

@@ -476,7 +476,7 @@ func (r *run) finish(t *task, how runs.EventKind, m *artifact.Manifest) {
 // reportDone reports and publishes a committed result, names outputs that differ although the key is the same, and
 // removes the scratch folder.
 func (r *run) reportDone(t *task, m *artifact.Manifest, took time.Duration) {
-	seconds := max(took.Seconds(), m.Seconds) // a recovered program may have run before this run
+	seconds := max(took.Seconds(), m.Seconds) // an adopted program may have run before this run
 	r.emit(runs.Event{Address: t.Address, Kind: runs.EventDone, Key: t.Key, Seconds: seconds})
 	for _, port := range m.Ports() {
 		old := t.Manifest

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"rcgrpo/engine/artifact"
@@ -74,16 +75,14 @@ type Work struct {
 	rank       rank // of this process
 	alone      bool // this process executes no other stage, so its peak memory is that of the stage
 
-	parts     artifact.Parts                // of the key
-	inputs    map[string]*artifact.Manifest // by address
-	folders   map[artifact.Ref]string       // outside a run: of the inputs
-	shorter   *Shorter                      // result to extend, or nil
-	resumes   bool                          // the scratch folder existed before
-	recovered bool                          // the program ended successfully after its engine was killed
-	usage     proc.Usage                    // of the stage's programs
-	result    *artifact.Manifest            // nil before the end, or if another process committed it
-
-	programEnd time.Time // of a recovered program
+	parts   artifact.Parts                // of the key
+	inputs  map[string]*artifact.Manifest // by address
+	folders map[artifact.Ref]string       // outside a run: of the inputs
+	shorter *Shorter                      // result to extend, or nil
+	resumes bool                          // the scratch folder existed before
+	code    *int                          // exit code of the program, whose engine was killed; nil: none has ended
+	usage   proc.Usage                    // of the stage's programs
+	result  *artifact.Manifest            // nil before the end, or if another process committed it
 }
 
 // Started returns the event of the start of the attempt.
@@ -195,9 +194,6 @@ func (r *run) attempt(w *Work) error {
 		return err
 	}
 	pool, pooled := w.executor.(Pool)
-	if !pooled && w.lock.TakeOrphan() {
-		r.recoverProgram(w)
-	}
 	if w.lock != nil {
 		if err := w.Holder(r.folder).Write(w.lock.File()); err != nil {
 			return err
@@ -221,17 +217,6 @@ func (r *run) attempt(w *Work) error {
 		return context.Cause(ctx)
 	}
 	return err
-}
-
-// recoverProgram makes the attempt commit the output of a program that has ended after its engine.
-func (r *run) recoverProgram(w *Work) {
-	var h runs.Holder
-	if w.store.Holder(w.Key, &h) != nil || !disk.Exists(w.store.Work(w.Key)) {
-		return
-	}
-	w.recovered, w.Since = true, h.Since
-	r.recordError(r.folder.LinkLog(h, w.Node.Address))
-	r.note(w.Node.Address, "recovered: its program ended successfully after the end of %s", h.Text())
 }
 
 // openLog opens the log for appending, and marks the start of an attempt after the first.
@@ -266,6 +251,10 @@ func (w *Work) Execute(ctx context.Context, observe func(runs.Event)) (err error
 		return err
 	}
 	started := time.Now()
+	if w.code != nil { // this process was the shell of the program
+		h, _ := w.Holder(w.Folder).WithProcess(os.Getpid())
+		started = started.Add(-h.Running())
+	}
 	if w.Key == "" {
 		shown := w.Folder.Shown(w.Node.Address)
 		job.out = portFolder(shown)
@@ -371,16 +360,12 @@ func (w *Work) manifest(job *Job, started time.Time) artifact.Manifest {
 	m := artifact.Manifest{Kind: n.Kind.Name, Version: n.Kind.Version, Experiment: w.experiment.Name, Address: n.Address,
 		Seed: n.Seed, Parts: w.parts, Revision: Revision(), Device: job.Device, Run: w.Folder.ID(),
 		Started: started.UTC(), Seconds: time.Since(started).Seconds()}
-	if w.recovered {
-		m.Started = w.Since.UTC()
-		m.Seconds = max(0, w.programEnd.Sub(w.Since).Seconds()) // the clock may have been set back
-	}
 	if w.shorter != nil {
 		m.Begun = w.shorter.Manifest.Key
 	}
 	usage := w.usage
 	if w.alone {
-		usage = usage.And(proc.OwnUsage())
+		usage = usage.And(proc.UsageOf(syscall.RUSAGE_SELF))
 	}
 	if w.rank.count > 0 {
 		m.Ranks = &artifact.Ranks{Count: w.rank.count, Backend: job.Backend}
@@ -422,9 +407,6 @@ func (w *Work) newJob(observe func(runs.Event)) (j *Job, err error) {
 	if w.Key == "" {
 		j.Dir, err = portFolder(w.Folder.Shown(n.Address)).Dir("work")
 		return j, err
-	}
-	if w.recovered {
-		_, w.programEnd, w.recovered = w.lock.Exit()
 	}
 	w.usage = proc.Usage{} // without an earlier attempt's
 	fresh, err := w.store.MakeWork(w.Key)

@@ -11,7 +11,7 @@
 //	results/KEY.json     manifests, named once they are complete: the commit
 //	last/HASH.json       the key of the last result of an experiment's address
 //	staging/KEY/…        results being written by the holder of the key's lock; with .manifest they are complete
-//	locks/KEY            locked (flock) while a node runs; it describes the holder and has the exit record of its program
+//	locks/KEY            locked (flock) while a node runs; it describes the holder
 //	claims/KEY           instead of locks/KEY in a store that several hosts write; locks is then a file (claim.go)
 //	use                  locked (flock): shared while a run writes pins or a result gets its names, exclusively by gc
 //	work/KEY/            scratch folder of a node without a result, so that it can resume

@@ -5,12 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
-	"strconv"
-	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -21,79 +17,14 @@ import (
 // Lock is the lock (flock) of a key, held while its node runs. The kernel releases it when the last process
 // that has the file open ends, so no lock survives a kill; a child that inherits File holds it too.
 //
-// The file describes the holder (Describe). At offset exitAt it has the exit record of the holder's program
-// (PrepareExit, Exit), so the next holder finds how a program ended whose engine was killed.
+// The file describes the holder (Describe).
 type Lock struct {
-	file   *os.File
-	path   string
-	used   bool      // there may be an exit record
-	orphan bool      // the record of an earlier holder says that its program succeeded
-	at     time.Time // of that record
-
+	file *os.File
+	path string
 	// Of a claim (claim.go): its id, the claims that it succeeds, and the end of its beat.
 	id     string
 	before []string
 	stop   func()
-}
-
-// exitAt is the offset of the exit record, behind the description of the holder.
-const exitAt = 8192
-
-// ExitText is the exit record that the supervising shell of a program writes with `echo "TEXT"` to the
-// inherited file: $? and the boot id, since a record written before a power cut proves nothing after it.
-func ExitText() string { return "exit $? " + alive.Boot() }
-
-// PrepareExit makes the file ready for the exit record of a program that inherits it.
-func (l *Lock) PrepareExit() error {
-	var err error
-	if l.used { // otherwise the record takes no space of a full disk before its program ends
-		err = l.ClearExit()
-	}
-	l.used, l.orphan, l.at = true, false, time.Time{}
-	_, seekErr := l.file.Seek(exitAt, io.SeekStart) // the program shares the offset
-	return errors.Join(err, seekErr)
-}
-
-// ClearExit invalidates the exit record. It must come before the output of the program is moved: after a kill
-// in between, the next holder would search for the output in vain. The error of a full disk explains a
-// missing record.
-func (l *Lock) ClearExit() error {
-	_, err := disk.WriteAt(l.file, []byte("-"), exitAt)
-	return err
-}
-
-// TakeOrphan reports once whether an earlier holder left a program that succeeded, with its output in the
-// scratch folder of the key. If the caller cannot use the output, the stage starts anew.
-func (l *Lock) TakeOrphan() bool {
-	if l == nil || !l.orphan {
-		return false
-	}
-	l.orphan = false
-	return true
-}
-
-// Exit returns the exit code in the exit record and its time. ok is false without a valid record.
-func (l *Lock) Exit() (code int, at time.Time, ok bool) {
-	text := make([]byte, 128)
-	n, err := l.file.ReadAt(text, exitAt)
-	if err != nil && err != io.EOF {
-		return 0, at, false
-	}
-	line, _, whole := strings.Cut(string(text[:n]), "\n")
-	words := strings.Fields(line)
-	if !whole || len(words) != 3 || words[0] != "exit" || words[2] != alive.Boot() {
-		return 0, at, false
-	}
-	if code, err = strconv.Atoi(words[1]); err != nil {
-		return 0, at, false
-	}
-	if !l.at.IsZero() { // Describe may have changed the time of the file
-		return code, l.at, true
-	}
-	if info, err := l.file.Stat(); err == nil {
-		at = info.ModTime()
-	}
-	return code, at, true
 }
 
 // File is the locked file, for a child process to inherit; nil for a nil lock.
@@ -179,15 +110,6 @@ func (s *Store) TryLock(key string) (*Lock, error) {
 	return l, nil
 }
 
-// LockFile acquires the lock of a file outside any store. A held lock is an error.
-func LockFile(path string) (*Lock, error) {
-	l, err := lockFile(path, unix.LOCK_EX|unix.LOCK_NB)
-	if err == nil && l == nil {
-		return nil, fmt.Errorf("lock %s: another process has it", path)
-	}
-	return l, err
-}
-
 // lock is lockFile in the store. Every write to the store starts with a lock, so its errors explain a store
 // that cannot be written.
 func (s *Store) lock(path string, how int) (l *Lock, err error) {
@@ -237,16 +159,12 @@ func lockFile(path string, how int) (*Lock, error) {
 			f.Close()
 			continue
 		}
-		l := &Lock{file: f, path: path, used: opened.Size() > exitAt}
-		code, at, ok := l.Exit()
-		l.orphan, l.at = ok && code == 0, at
-		return l, nil
+		return &Lock{file: f, path: path}, nil
 	}
 }
 
 // RemoveStale completes the commits of killed runs and removes their leftovers: free lock files, unfinished output, and
-// scratch folders of keys that have a result. It leaves the lock file of a program that has succeeded without its
-// engine, since a run may still use the output. busy lists the keys whose locks are held.
+// scratch folders of keys that have a result. busy lists the keys whose locks are held.
 func (s *Store) RemoveStale() (busy []string, err error) {
 	for _, folder := range []string{s.lockFolder(), "staging", "work", "jobs"} {
 		err := s.each(folder, func(key, _ string) error {
@@ -270,11 +188,7 @@ func (s *Store) RemoveStale() (busy []string, err error) {
 			if committed() {
 				errs = append(errs, s.RemoveWork(key))
 			}
-			end := lock.Unlock
-			if lock.orphan && !committed() {
-				end = lock.file.Close
-			}
-			return errors.Join(append(errs, end())...)
+			return errors.Join(append(errs, lock.Unlock())...)
 		})
 		if err != nil {
 			return busy, err

@@ -1,11 +1,9 @@
 package artifact
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -73,38 +71,7 @@ func TestUnlockReleasesTheLockOfAnInheritedFile(t *testing.T) {
 	child.Wait()
 }
 
-// The duration of a program that ended without its engine counts to its end, not to the next lock.
-func TestExitRecordKeepsItsTime(t *testing.T) {
-	s := openStore(t)
-	record := func(l *Lock, code string) { // as the shell of a program does
-		t.Helper()
-		must.OK(t, l.PrepareExit())
-		must.Get(fmt.Fprintln(l.File(), strings.ReplaceAll(ExitText(), "$?", code)))(t)
-	}
-	killed := lock(t, s, "a")
-	record(killed, "0")
-	killed.File().Close()
-	ended := time.Now().Add(-time.Hour).Truncate(time.Second)
-	must.OK(t, os.Chtimes(killed.path, ended, ended))
-	next := lock(t, s, "a")
-	must.OK(t, Describe(next.File(), "the next one"))
-	if code, at, ok := next.Exit(); code != 0 || !ok || !at.Equal(ended) {
-		t.Errorf("exit record: got %d at %v, %v, want 0 at %v", code, at, ok, ended)
-	}
-	if !next.TakeOrphan() || next.TakeOrphan() {
-		t.Error("the orphan can be taken: want once")
-	}
-	record(next, "3")
-	if code, at, ok := next.Exit(); code != 3 || !ok || time.Since(at) > time.Minute {
-		t.Errorf("exit record of the next program: got %d at %v, %v, want 3 now", code, at, ok)
-	}
-	must.OK(t, next.ClearExit())
-	_, _, ok := next.Exit()
-	wantEqual(t, "cleared exit record", ok, false)
-	unlock(t, next)
-}
-
-func TestStaleFilesAreRemovedAndOrphansStay(t *testing.T) {
+func TestStaleFilesAreRemoved(t *testing.T) {
 	s := openStore(t)
 	commit(t, s, "done", files{"x": "1"})
 	for _, name := range []string{"done", "killed", "running"} {
@@ -113,10 +80,7 @@ func TestStaleFilesAreRemovedAndOrphansStay(t *testing.T) {
 		}
 		must.Get(stage(s, name, files{"x": "half"}))(t)
 	}
-	running, orphan := lock(t, s, "running"), lock(t, s, "orphan")
-	must.OK(t, orphan.PrepareExit())
-	fmt.Fprintln(orphan.File(), strings.ReplaceAll(ExitText(), "$?", "0"))
-	orphan.File().Close()
+	running := lock(t, s, "running")
 	lock(t, s, "killed").File().Close()
 	busy, err := s.RemoveStale()
 	if err != nil || len(busy) == 0 || busy[0] != key("running") {
@@ -126,7 +90,7 @@ func TestStaleFilesAreRemovedAndOrphansStay(t *testing.T) {
 		s.Work(key("done")): false, s.Work(key("killed")): true, s.Work(key("running")): true,
 		s.path("staging", key("done")): false, s.path("staging", key("killed")): false,
 		s.path("staging", key("running")): true,
-		s.path("locks", key("killed")):    false, s.path("locks", key("orphan")): true,
+		s.path("locks", key("killed")):    false,
 	} {
 		wantEqual(t, path+" exists", disk.Exists(path), want)
 	}

@@ -29,7 +29,6 @@ type Command struct {
 	Env   []string   // NAME=VALUE; nothing else is inherited
 	Dir   string     // "": the current folder
 	Files []*os.File // descriptors 0, 1, 2, …; nil: /dev/null
-	Group bool       // Wait asks the whole process group to stop, not only the program
 	Mark  string     // NAME=VALUE added to Env; identifies processes that leave the session; "": none
 	Dies  bool       // the kernel kills the program when the thread that started it ends
 }
@@ -87,7 +86,7 @@ type Exit struct {
 
 // Wait returns after the program has ended, with its process group, its session and all processes that have its mark in
 // their environment. A process that has left the session and cleared its environment continues. When ctx ends, the
-// program gets SIGTERM, and SIGKILL after the grace period for ctx's cause or when kill is closed.
+// process group gets SIGTERM, and SIGKILL after the grace period for ctx's cause or when kill is closed.
 func (p *Process) Wait(ctx context.Context, grace func(error) time.Duration, kill <-chan struct{}) (Exit, error) {
 	select {
 	case <-p.Ended:
@@ -128,10 +127,10 @@ func (u Usage) And(o Usage) Usage {
 	return Usage{max(u.PeakBytes, o.PeakBytes), u.CPUSeconds + o.CPUSeconds}
 }
 
-// OwnUsage returns what this process has used so far, without its children.
-func OwnUsage() Usage {
+// UsageOf returns what this process has used so far (RUSAGE_SELF), or its children that have ended (RUSAGE_CHILDREN).
+func UsageOf(who int) Usage {
 	var r syscall.Rusage
-	syscall.Getrusage(syscall.RUSAGE_SELF, &r)
+	syscall.Getrusage(who, &r)
 	return usageOf(&r)
 }
 
@@ -144,11 +143,7 @@ func usageOf(r *syscall.Rusage) Usage {
 func (e Exit) Failed() bool { return e.Code != 0 || e.Signal != 0 }
 
 func (p *Process) stop(grace time.Duration, kill <-chan struct{}) {
-	pid := p.PID
-	if p.command.Group {
-		pid = -pid
-	}
-	syscall.Kill(pid, syscall.SIGTERM)
+	syscall.Kill(-p.PID, syscall.SIGTERM)
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
 	select {
@@ -303,9 +298,10 @@ func killAll(match func(pid int, s Stat) bool) (names []string, left []int) {
 	return names, left
 }
 
-// KillSession kills every process of a session. While one of them lives, the kernel does not reuse the session's id.
+// KillSession kills every process of a session, except for this one. While one of them lives, the kernel does not reuse
+// the session's id.
 func KillSession(leader int) {
-	killAll(func(_ int, s Stat) bool { return s.session == leader })
+	killAll(func(pid int, s Stat) bool { return s.session == leader && pid != os.Getpid() })
 }
 
 // KillMarked kills the processes with NAME=VALUE in their environment, except for this one. It returns a sentence that

@@ -21,7 +21,6 @@ type Holder struct {
 	Host    string    `json:"host"`
 	PID     int       `json:"pid,omitempty"`   // of the stage's process; 0: not known yet
 	Start   uint64    `json:"start,omitempty"` // of that process, in ticks since boot
-	Group   bool      `json:"group,omitempty"` // stop requests go to its process group
 	Kills   int64     `json:"kills"`           // proc.OOMKills when it started
 }
 
@@ -110,11 +109,7 @@ func (o Orphan) Text(now time.Time) string {
 	if o.Taken {
 		return text
 	}
-	kill := fmt.Sprint("kill ", o.PID)
-	if o.Group {
-		kill = fmt.Sprint("kill -- -", o.PID)
-	}
-	return text + fmt.Sprintf("; a run that needs it adopts it, `%s` stops it", kill)
+	return text + fmt.Sprintf("; a run that needs it adopts it, `kill -- -%d` stops it", o.PID)
 }
 
 // PaceSince is the pace of a stage of which only the newest progress is known.

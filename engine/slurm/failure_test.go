@@ -129,7 +129,7 @@ func TestFilesThatFailOrComeLate(t *testing.T) {
 		"a full disk of the node fails the stage": func(t *testing.T) {
 			l := newLab(t, strings.Replace(free, "text", "shell = \"cat /dev/zero >zeros\"\n  text", 1))
 			l.mount(filepath.Join(l.StoreDir, "work"), "-t", "tmpfs", "-o", "size=8m", "tmpfs")
-			l.wantFailure(l.run(), "no space left on device")
+			l.wantFailure(l.run(), "No space left on device") // in the log of the program
 		},
 		"a full store refuses the job": func(t *testing.T) {
 			l := newLab(t, free)

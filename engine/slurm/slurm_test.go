@@ -239,7 +239,8 @@ func (l *lab) wantMade(r enginetest.Record, starts int) {
 
 func (l *lab) wantFailure(r enginetest.Record, text string) {
 	l.Helper()
-	if failed, ok := r.Find(runs.EventFailed, "toy.a"); !ok || !strings.Contains(failed.Text, text) {
+	if failed, ok := r.Find(runs.EventFailed, "toy.a"); !ok ||
+		!strings.Contains(failed.Text+strings.Join(failed.Failure.Lines, "\n"), text) {
 		l.Errorf("got %v\n%s, want a failure with %q", r.Err, r, text)
 	}
 	l.wantNoJob()

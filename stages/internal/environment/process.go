@@ -116,8 +116,8 @@ func (l *launcher) start(command []string, dir string, more []string, read func(
 	// The shell finds the program in the PATH of env and becomes it.
 	words := append([]string{"/bin/sh", "-c", `exec "$@"`, "sh"}, command...)
 	program, err := proc.Start(proc.Command{Args: words, Env: env, Dir: dir,
-		Files: []*os.File{pipes[0][0], pipes[1][1], pipes[2][1]}, Group: true,
-		Mark: fmt.Sprintf("RCGRPO_PROCESS=%s/%d", dir, l.started.Add(1))})
+		Files: []*os.File{pipes[0][0], pipes[1][1], pipes[2][1]},
+		Mark:  fmt.Sprintf("RCGRPO_PROCESS=%s/%d", dir, l.started.Add(1))})
 	for _, f := range []*os.File{pipes[0][0], pipes[1][1], pipes[2][1]} {
 		f.Close()
 	}
