@@ -150,7 +150,7 @@ func (s *Study) crossCell(label, set string, how Comparison) page.Cell {
 		return page.Cell{Text: how.value(mean), Value: &mean}.From(a.logged(byLate, how.Outcome))
 	}
 	cell := a.scored(set, true).cell(byReward)
-	cell.Detail, cell.Count, cell.Of = "", 0, 0
+	cell.Detail, cell.Counts = "", nil
 	if _, p := s.referenceOf(label, set); p != nil {
 		cell.Detail = "published " + p.Text
 	}

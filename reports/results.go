@@ -74,7 +74,7 @@ func (s *Study) repliesTable(set string) *page.Table {
 					continue
 				}
 				replies := all.cell(byMalformed)
-				t.Omitted = t.Omitted && replies.Of == 0
+				t.Omitted = t.Omitted && replies.Counts == nil
 				t.Add(i, page.Text("%s", a.Label), page.Text("%s", cmp.Or(token, "none")),
 					page.Text("%s", map[bool]string{true: "greedy", false: "sampled"}[greedy]), all.cell(byReward), replies)
 			}
@@ -309,7 +309,7 @@ func (s *Study) categoryFigure(set string) *page.Figure {
 		for x, c := range categories {
 			of := every.of(c)
 			share := of.cell(byReward)
-			if share.Of == 0 {
+			if share.Counts == nil {
 				continue
 			}
 			p := page.Point{X: float64(x), Value: *share.Value, Interval: stats.Unknown, Label: page.Fraction(share),

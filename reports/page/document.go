@@ -61,8 +61,12 @@ func (p *Page) Draw() error {
 		switch {
 		case part.Table != nil:
 			for _, row := range part.Table.Rows {
-				for i, c := range row.Cells {
-					row.Cells[i].SourceAt, row.Cells[i].Value = number(c.Source), finite(c.Value) // as JSON gives it back
+				for i := range row.Cells { // as JSON gives it back
+					c := &row.Cells[i]
+					if c.SourceAt, c.Value = number(c.Source), finite(c.Value); c.Interval != nil &&
+						(finite(&c.Low) == nil || finite(&c.High) == nil) {
+						c.Interval = nil
+					}
 				}
 			}
 		case part.Figure != nil:

@@ -41,7 +41,7 @@ func TestJSONOmitsNumbersThatItCannotRepresent(t *testing.T) {
 	none, some := math.NaN(), 0.5
 	p := &Page{Title: "x", Sections: []Section{{Parts: []Part{{Table: &Table{ID: "t", Columns: []Column{{Name: "c"}},
 		Rows: []Row{{Cells: []Cell{
-			{Text: "–", Value: &none, Interval: &stats.Unknown}, {Text: "0", Value: &some, Of: 4}}}}}}}}}}
+			{Text: "–", Value: &none, Interval: &stats.Unknown}, {Text: "0", Value: &some, Counts: &Counts{0, 4}}}}}}}}}}}
 	var b bytes.Buffer
 	must.OK(t, p.JSON(&b))
 	var got Page
