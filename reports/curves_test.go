@@ -119,9 +119,11 @@ func TestSuccessesPerGroupInOneNumber(t *testing.T) {
 // The paper's figure: the spread above, the reward below, over the same updates.
 func TestSpreadAndRewardShareTheirUpdatesInTwoPanels(t *testing.T) {
 	s := synthetic(2, 20, 30)
-	figures := s.complete().Figures()
+	drawn := s.complete()
+	must.OK(t, drawn.Draw())
+	figures := drawn.Figures()
 	f := figures[slices.IndexFunc(figures, func(f *page.Figure) bool { return f.ID == "fig-spread-reward" })]
-	text := must.Get(f.Options())(t)
+	text := f.Options
 	var options struct {
 		XAxis []struct {
 			Name      string
@@ -169,6 +171,7 @@ func TestEachCaptionNamesItsOwnSmoothing(t *testing.T) {
 		}
 	}
 	p := s.Page()
+	must.OK(t, p.Draw())
 	checked := 0
 	for _, section := range p.Sections {
 		if strings.Contains(section.Lead, "verage") {
@@ -187,8 +190,8 @@ func TestEachCaptionNamesItsOwnSmoothing(t *testing.T) {
 			case f.X == "k":
 				want = "Curves: the mean over seeds at each k."
 			}
-			if !strings.Contains(f.Caption(), want) {
-				t.Errorf("%s: got caption %q, want %q in it", f.ID, f.Caption(), want)
+			if !strings.Contains(f.Caption, want) {
+				t.Errorf("%s: got caption %q, want %q in it", f.ID, f.Caption, want)
 			}
 		}
 	}

@@ -75,7 +75,8 @@ func TestAMapPlacesEachPairByEarlyMetricsOfItsArms(t *testing.T) {
 
 // The colours are not replaced on the dark background, and the sign and the interval do not depend on them.
 func TestTheColoursOfAMapAreSymmetricalAroundZero(t *testing.T) {
-	options := must.Get(mapStudy().Page().Sections[0].Parts[0].Figure.Options())(t)
+	drawn := mapStudy().Page()
+	must.OK(t, drawn.Draw())
 	var chart struct {
 		VisualMap []struct {
 			Min, Max float64
@@ -88,7 +89,7 @@ func TestTheColoursOfAMapAreSymmetricalAroundZero(t *testing.T) {
 			}
 		}
 	}
-	must.OK(t, json.Unmarshal(options, &chart))
+	must.OK(t, json.Unmarshal(drawn.Sections[0].Parts[0].Figure.Options, &chart))
 	if scale := chart.VisualMap[0]; scale.Min != -75 || scale.Max != 75 || len(scale.InRange.Color)%2 == 0 {
 		t.Errorf("got the scale %+v, want −75 to 75 with a colour at 0", scale)
 	}

@@ -65,7 +65,7 @@ func TestForecastIsComparedWithTheFirstUpdate(t *testing.T) {
 	equal(t, "data of the figure", figure.CSV(), [][]string{
 		{"series", "seed", "forecast share of groups", "measured share", "low", "high"},
 		{"x", "seed 1", "0.5", "0.55", "0.4", "0.6"}, {"x", "seed 2", "0.5", "0.75", "0.4", "0.6"}})
-	equal(t, "source of the second point", figure.Sources()[".r2"].From, []string{"b"})
+	equal(t, "source of the second point", figure.Series[0].Points[1].Source.From, []string{"b"})
 	s.Arms = s.Arms[1:]
 	if s.forecastFigure() != nil {
 		t.Error("a figure without any forecast")
