@@ -120,9 +120,6 @@ func (kind *curveFigure) figure(s *Study) *page.Figure {
 			if f.Lower != "" {
 				series.Dash, series.Lower = 0, m == len(kind.metrics)-1
 			}
-			if !kind.tuning {
-				series.Ends = s.Arms[i].ends(metric, s.Windows)
-			}
 			if len(kind.names) > 1 {
 				series.Variant = kind.names[m]
 			}
@@ -134,11 +131,6 @@ func (kind *curveFigure) figure(s *Study) *page.Figure {
 	}
 	f.Omitted = f.Zero()
 	f.Separate()
-	if slices.ContainsFunc(f.Series, func(s page.Series) bool { return s.Ends == nil }) { // all or none have windows
-		for i := range f.Series {
-			f.Series[i].Ends = nil
-		}
-	}
 	return f.OrNil()
 }
 
@@ -160,7 +152,6 @@ func (s *Study) successFigures() []page.Part {
 		for k := range size + 1 {
 			metric := fmt.Sprintf("successes_%d", k)
 			series := a.curveSeries(metric, false)
-			series.Ends = a.ends(metric, s.Windows)
 			series.Name, series.Arm = fmt.Sprintf("%d of %d", k, size), page.NoArm
 			series.Step = 1 + k*(len(page.LightSteps)-1)/size
 			f.Add(series)

@@ -97,15 +97,6 @@ func (a *Arm) means(metric string, w Windows, late bool) (all []float64) {
 	return all
 }
 
-// ends returns the means of a metric over the early and the late window, as in the tables; nil without windows.
-func (a *Arm) ends(metric string, w Windows) *[2]float64 {
-	early, late := a.means(metric, w, false), a.means(metric, w, true)
-	if len(early) == 0 {
-		return nil
-	}
-	return &[2]float64{stats.Mean(early), stats.Mean(late)}
-}
-
 // meanCell shows the mean over seeds, and below it the range of several seeds; a dash without values.
 func meanCell(values []float64, text, end func(float64) string) page.Cell {
 	if len(values) == 0 {

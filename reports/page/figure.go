@@ -64,9 +64,8 @@ type Series struct {
 	Step    int    // index in the scale of colours, from 1; 0 for the colour of the arm
 	Lower   bool   // in the lower panel
 
-	X      []float64   // curves: the common axis of all Curves
-	Curves []Curve     // curves: one per seed
-	Ends   *[2]float64 // curves: means over the early and the late window, as in the tables; nil without a table
+	X      []float64 // curves: the common axis of all Curves
+	Curves []Curve   // curves: one per seed
 
 	Points []Point // without categories that have no value; with lanes, their intervals along X at lane Value
 
@@ -258,25 +257,13 @@ func (f *Figure) drawing() string {
 	return text
 }
 
-// values returns the two numbers of a series for writers without drawings: the means over the windows of the tables, or
-// the first and last value.
-func (s *Series) values() (first, last float64) {
-	if s.Ends != nil {
-		return s.Ends[0], s.Ends[1]
-	}
-	logged := slices.DeleteFunc(slices.Clone(s.mean()), math.IsNaN)
-	if len(logged) == 0 {
+// ends returns the first and the last value of a drawn curve, for writers without drawings.
+func (f *Figure) ends(s *Series) (first, last float64) {
+	drawn := slices.DeleteFunc(slices.Clone(movingAverage(s.mean(), f.Smooth)), math.IsNaN)
+	if len(drawn) == 0 {
 		return math.NaN(), math.NaN()
 	}
-	return logged[0], logged[len(logged)-1]
-}
-
-// numbers describes the numbers of values.
-func (f *Figure) numbers() string {
-	if len(f.Series) > 0 && f.Series[0].Ends != nil {
-		return "Numbers: means over the early and the late window, as in the tables."
-	}
-	return fmt.Sprintf("Numbers: at the first and at the last %s.", f.X)
+	return drawn[0], drawn[len(drawn)-1]
 }
 
 // CSV returns the figure as rows of text, the first being the head, for the CSV file.
