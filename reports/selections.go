@@ -113,27 +113,27 @@ func (s selection) source(by string) page.Source {
 }
 
 // measure is a number of selected rows, with its method in words.
-type measure struct {
+type measure[S any] struct {
 	by string
-	of func([]policy) page.Cell
+	of func(S) page.Cell
 }
 
 // cell returns the number of the selected rows, with its source.
-func (s selection) cell(m measure) page.Cell { return m.of(s.policies).From(s.source(m.by)) }
+func (s selection) cell(m measure[[]policy]) page.Cell { return m.of(s.policies).From(s.source(m.by)) }
 
 // Measures of scores. The mean over policies is a dash below three of them.
 var (
-	byReward = measure{"share of reward 1, Wilson interval clustered by family",
+	byReward = measure[[]policy]{"share of reward 1, Wilson interval clustered by family",
 		func(all []policy) page.Cell { return pooled(all, passed).share() }}
-	byVerdict = measure{"share of passed official verdicts, Wilson interval clustered by family",
+	byVerdict = measure[[]policy]{"share of passed official verdicts, Wilson interval clustered by family",
 		unlessMerged(func(all []policy) page.Cell { return pooled(all, official).share() })}
-	byMalformed = measure{"share of malformed replies, Wilson interval clustered by family",
+	byMalformed = measure[[]policy]{"share of malformed replies, Wilson interval clustered by family",
 		func(all []policy) page.Cell { return pooled(all, malformed).share() }}
-	byMean = measure{"mean over policies of the share of reward 1, t-interval",
+	byMean = measure[[]policy]{"mean over policies of the share of reward 1, t-interval",
 		func(all []policy) page.Cell { return seedMean(rates(all, passed)) }}
-	byVerdictMean = measure{"mean over policies of the share of passed official verdicts, t-interval",
+	byVerdictMean = measure[[]policy]{"mean over policies of the share of passed official verdicts, t-interval",
 		unlessMerged(func(all []policy) page.Cell { return seedMean(rates(all, official)) })}
-	overSeeds = measure{byMean.by, overSeedsCell}
+	overSeeds = measure[[]policy]{byMean.by, overSeedsCell}
 )
 
 // unlessMerged returns a measure of official verdicts, a dash if the tasks have merged requests: the official checker

@@ -546,7 +546,7 @@ func TestWindowsAndCorrelationsOfLoggedSeries(t *testing.T) {
 		close12(t, r.ID+", p", c.P, r.Out.Correlation.P)
 		close12(t, r.ID+", effective n", c.NEff, r.Out.Correlation.NEff)
 		close12(t, r.ID+", p of effective n", c.PEff, r.Out.Correlation.PEff)
-		close12(t, r.ID+", late KL", s.Arms[0].means("kl", s.Windows, true)[0], r.Out.Windows["last_70"]["kl"])
+		close12(t, r.ID+", late KL", s.Arms[0].logged(s.Windows, "kl").means(true)[0], r.Out.Windows["last_70"]["kl"])
 	})
 }
 
