@@ -376,13 +376,6 @@ func TestTheTableOfArmsHasDifferencesAtItsMargins(t *testing.T) {
 	}
 }
 
-func TestAForestPlotNamesACommonSecondArmInItsTitle(t *testing.T) {
-	effects := []page.Effect{{Outcome: "success", A: "a", B: "c"}, {Outcome: "success", A: "b", B: "c"}}
-	if got := forests("x", effects)[0].Figure.Title; !strings.HasPrefix(got, "c minus each other arm") {
-		t.Errorf("got %q", got)
-	}
-}
-
 func TestTheLineOfTheRunCountsTheComparedArms(t *testing.T) {
 	s := synthetic(1, 10, 8)
 	want := "2 arms compared, 4 more below"

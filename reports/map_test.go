@@ -1,11 +1,8 @@
 package reports
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
-	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -62,13 +59,6 @@ func TestAMapPlacesEachPairByEarlyMetricsOfItsArms(t *testing.T) {
 			effect.Amount(*effect.High))
 		if got := fmt.Sprintf("%s [%s]", cells[1].Text, strings.ReplaceAll(cells[3].Text, "\u00a0", "")); got != want {
 			t.Errorf("row %d: got %s, want %s of the forest plot", row, got, want)
-		}
-	}
-	for name, write := range map[string]func(io.Writer) error{"HTML": p.HTML, "Markdown": p.Markdown,
-		"LaTeX": p.LaTeX, "text": func(w io.Writer) error { return p.Text(w, TextWidth) }} {
-		var b bytes.Buffer
-		if err := write(&b); err != nil || !strings.Contains(strings.ReplaceAll(b.String(), "$-$", "−"), "−12.5") {
-			t.Errorf("%s: %v, want a page with the difference −12.5", name, err)
 		}
 	}
 }
@@ -171,26 +161,5 @@ func TestFaultyMapsAreReportedAtTheirSettings(t *testing.T) {
 		if found != (faulty.summary != "") || diags.HasErrors() != found {
 			t.Errorf("%s: got %v, want %q", name, diags, faulty.summary)
 		}
-	}
-}
-
-// Another map of a report is another key.
-func TestTheKeyOfAPageContainsItsMaps(t *testing.T) {
-	keys := map[string]bool{}
-	for _, y := range []string{"reward", "zero_variance"} {
-		x, diags := loaded(t, strings.Replace(scriptedExperiment, `y       = "reward"`, fmt.Sprintf("y = %q", y), 1))
-		if diags.HasErrors() {
-			t.Fatal(diags)
-		}
-		key := ""
-		for _, setting := range x.Node("stage.report.page").Settings {
-			if setting.InKey {
-				key += setting.Name + setting.Value
-			}
-		}
-		keys[key] = true
-	}
-	if len(keys) != 2 {
-		t.Errorf("got the settings of the keys %q, want different ones", slices.Collect(maps.Keys(keys)))
 	}
 }

@@ -21,12 +21,9 @@ func TestPassAtKByHand(t *testing.T) {
 				"stage.eval.x@1.scores"})
 		}
 	}
-	// One of four right: 1/4, 1/2, 1. Two of four: 1/2, 1 - 1/6, 1. Means over the four tasks.
-	want := []float64{(0.25 + 1 + 0 + 0.5) / 4, (0.5 + 1 + 0 + 5.0/6) / 4, 3.0 / 4}
+	// One of four right: 1/4, 1/2, 1. Two of four: 1/2, 1 - 1/6, 1. Means over the four tasks:
+	// (0.25 + 1 + 0 + 0.5)/4, (0.5 + 1 + 0 + 5/6)/4 and 3/4.
 	s := &Study{Arms: []Arm{{Label: "x", Runs: []SeedRun{run}}}}
-	for i, want := range want {
-		close12(t, "pass@k", s.Arms[0].scored("test", false).policies[0].passAt(1<<i), want)
-	}
 	table := s.passTable("test")
 	if table == nil || len(table.Columns) != 5 || table.Rows[0].Cells[2].Text != "58.3\u00a0%" ||
 		table.Rows[0].Cells[2].Source.From[0] != "stage.eval.x@1.scores" ||

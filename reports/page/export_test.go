@@ -79,15 +79,3 @@ func TestChartLibraryIsThePublishedFile(t *testing.T) {
 		t.Errorf("assets/README.md does not name %s (%v)", want, err)
 	}
 }
-
-func TestLaTeXShowsEveryColumn(t *testing.T) {
-	p := &Page{Sections: []Section{{Parts: []Part{{Table: &Table{Columns: Columns("<a_b & \\c", "Δ", "ρ, σ²"),
-		Rows: []Row{{Cells: []Cell{Text("x"), Text("y"), Text("z")}}}}}}}}}
-	var b bytes.Buffer
-	must.OK(t, p.LaTeX(&b))
-	for _, c := range p.Tables()[0].Columns {
-		if !strings.Contains(b.String(), latexText(c.Name)+" ") {
-			t.Errorf("the column %q is missing", c.Name)
-		}
-	}
-}
