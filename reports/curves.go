@@ -156,9 +156,6 @@ func (s *Study) successFigures() []page.Part {
 			series.Step = 1 + k*(len(page.LightSteps)-1)/size
 			f.Add(series)
 		}
-		f.Source = a.logged(s.Windows, "successes_0", fmt.Sprintf("successes_%d", size)).source("mean over seeds")
-		f.Source.Rows = fmt.Sprintf("successes_0 to successes_%d", size)
-		f.Data = f.Means()
 		parts = append(parts, page.Part{Figure: f})
 	}
 	return parts

@@ -95,8 +95,11 @@ func TestSuccessesPerGroupAreMeansOverSeeds(t *testing.T) {
 	if len(figures) != 1 {
 		t.Fatalf("got %d figures, want one for the trained arm", len(figures))
 	}
-	equal(t, "data", figures[0].Figure.CSV(),
-		[][]string{{"update", "0 of 2", "1 of 2", "2 of 2"}, {"1", "0.25", "0.25", "0.5"}})
+	equal(t, "data", figures[0].Figure.CSV(), [][]string{{"update", "0 of 2, seed 1", "0 of 2, seed 2", "1 of 2, seed 1",
+		"1 of 2, seed 2", "2 of 2, seed 1", "2 of 2, seed 2"}, {"1", "0.5", "0", "0.25", "0.25", "0.25", "0.75"}})
+	var drawn bytes.Buffer
+	must.OK(t, s.Page().Markdown(&drawn))
+	must.Contain(t, drawn.String(), "0 of 2: 0.250", "1 of 2: 0.250", "2 of 2: 0.500")
 	if s := figures[0].Figure.Series; s[0].Step != 1 || s[2].Step != len(page.LightSteps) {
 		t.Errorf("the scale does not go from its first to its last step: %d … %d", s[0].Step, s[2].Step)
 	}

@@ -334,15 +334,6 @@ func (f *Figure) curveData() [][]string {
 	return data
 }
 
-// Means returns the curves' means over seeds as rows of text.
-func (f *Figure) Means() [][]string {
-	mean := Figure{X: f.X}
-	for _, s := range f.Series {
-		mean.Series = append(mean.Series, Series{Name: s.Name, X: s.X, Curves: []Curve{{Y: s.mean()}}})
-	}
-	return mean.CSV()
-}
-
 // Plain formats a number for data files with five significant digits; "" for NaN.
 func Plain(v float64) string {
 	if math.IsNaN(v) {
