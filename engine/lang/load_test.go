@@ -488,17 +488,3 @@ func TestDigestsOfLargeFilesAreCached(t *testing.T) {
 		t.Errorf("other content of the same size: got %s, want another digest", got)
 	}
 }
-
-func TestRegistryCheckFindsMistakesInKinds(t *testing.T) {
-	wantList(t, "problems of sound kinds", enginetest.PaperKinds().Check())
-	type bad struct {
-		enginetest.PaperReport
-		Seed  int      `hcl:"seed,optional"`
-		Other chan int `hcl:"other"`
-		Odd   int      `hcl:"odd,sometimes"`
-	}
-	k := &lang.Kind{Name: "bad", AfterFailures: true, New: func() lang.Stage { return &bad{} }}
-	got := strings.Join(lang.Registry{k, k}.Check(), "\n")
-	must.Contain(t, got, "twice in the list", "no summary", "version 0", "without InProcess",
-		"setting seed means something else", "chan int", `"sometimes"`)
-}
