@@ -142,13 +142,13 @@ func (l *loader) parseFile(path string) *hclsyntax.Body {
 		return b
 	}
 	l.bodies[path] = nil
-	text, err := ReadSource(path)
+	text, err := readSource(path, l.src.Unsaved)
 	if err != nil {
 		l.errorf(hcl.Range{}, "Unreadable file", "%s.", err)
 		return nil
 	}
 	l.parsed = append(l.parsed, absolute(path))
-	if l.read += len(text); l.read > maxSources {
+	if l.read += min(len(text), MaxSource); l.read > maxSources { // parseText refuses a longer one
 		l.errorf(hcl.Range{}, "Experiment too long", "The files of the experiment and its modules have more than %d bytes.",
 			maxSources)
 		return nil
@@ -222,8 +222,8 @@ func without(paths, files []string) []string {
 
 // FindExperiment returns the path of the only experiment in a folder: the file with an experiment block, or the
 // folder itself if it contains more files. The error lists the choices. It considers all files, so that commands
-// with and without --var-file find the same experiment under the same name.
-func FindExperiment(dir string) (string, error) {
+// with and without --var-file find the same experiment under the same name. unsaved is as in Source.
+func FindExperiment(dir string, unsaved map[string][]byte) (string, error) {
 	paths, _, _, err := ExperimentFiles(dir, nil)
 	if err != nil {
 		return "", fmt.Errorf("no experiment named, and %w", err)
@@ -231,7 +231,7 @@ func FindExperiment(dir string) (string, error) {
 	experiment := regexp.MustCompile(`(?m)^\s*experiment\b`) // also a malformed block
 	var with []string
 	for _, path := range paths {
-		text, err := ReadSource(path)
+		text, err := readSource(path, unsaved)
 		if err != nil {
 			return "", err
 		}

@@ -324,7 +324,7 @@ func TestFindExperimentReturnsTheOnlyExperiment(t *testing.T) {
 		{"two.hcl", "experiment {}\n", "", "one.hcl"},
 	} {
 		enginetest.WriteFile(t, filepath.Join(dir, step.name), step.text)
-		got, err := lang.FindExperiment(dir)
+		got, err := lang.FindExperiment(dir, nil)
 		must.Match(t, err, step.err, "with", step.name)
 		wantEqual(t, "with "+step.name, got, step.want)
 	}
