@@ -264,23 +264,13 @@ func (l *scope) warnUnused() {
 
 // sortDiagnostics sorts by position and removes duplicates, which the instances of one stage produce.
 func sortDiagnostics(diags hcl.Diagnostics) hcl.Diagnostics {
-	type identity struct {
-		summary, detail string
-		at              hcl.Range
+	order := func(a, b *hcl.Diagnostic) int {
+		at, other := *cmp.Or(a.Subject, &hcl.Range{}), *cmp.Or(b.Subject, &hcl.Range{})
+		return cmp.Or(cmp.Compare(at.Filename, other.Filename), cmp.Compare(at.Start.Byte, other.Start.Byte),
+			cmp.Compare(at.End.Byte, other.End.Byte), cmp.Compare(a.Summary, b.Summary), cmp.Compare(a.Detail, b.Detail))
 	}
-	at := func(d *hcl.Diagnostic) hcl.Range { return *cmp.Or(d.Subject, &hcl.Range{}) }
-	seen := map[identity]bool{}
-	var out hcl.Diagnostics
-	for _, d := range diags {
-		if id := (identity{d.Summary, d.Detail, at(d)}); !seen[id] {
-			seen[id] = true
-			out = append(out, d)
-		}
-	}
-	slices.SortStableFunc(out, func(a, b *hcl.Diagnostic) int {
-		return cmp.Or(cmp.Compare(at(a).Filename, at(b).Filename), cmp.Compare(at(a).Start.Byte, at(b).Start.Byte))
-	})
-	return out
+	sorted := slices.SortedStableFunc(slices.Values(diags), order)
+	return slices.CompactFunc(sorted, func(a, b *hcl.Diagnostic) bool { return order(a, b) == 0 })
 }
 
 // Place formats a range as "file.hcl:14".
