@@ -150,8 +150,9 @@ func TestPageLoadsNothing(t *testing.T) {
 	}
 }
 
+// Four arms, five seeds, 400 updates, and two more policies beside the arms.
 func TestLargePageStaysBelowFourMegabytes(t *testing.T) {
-	if n := len(largePage(t)); n > 4_000_000 {
+	if n := len(withSources(t, synthetic(5, 200, 400))); n > 4_000_000 {
 		t.Errorf("page has %d bytes, want at most 4,000,000", n)
 	}
 }
