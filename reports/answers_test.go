@@ -321,9 +321,9 @@ func TestCorrelationsOfChangesRemoveTrends(t *testing.T) {
 	for i, v := range [][2]float64{{2, 1}, {1, 2}, {4, 1}, {3, 2}, {2, 3}} {
 		run.Curve = append(run.Curve, rl.Metric{Update: i + 1, Values: map[string]float64{"entropy": v[0], "reward": v[1]}})
 	}
-	c := (&Arm{Label: "x", Runs: []SeedRun{run}}).correlations()[0]
-	close12(t, "changes", c.changes, -1)
-	close12(t, "one update apart", c.apart, 2/math.Sqrt(5*2))
+	of := (&Arm{Label: "x", Runs: []SeedRun{run}}).logged(Windows{}, "entropy", "reward")
+	close12(t, "changes", *of.cell(ofChanges).Value, -1)
+	close12(t, "one update apart", *of.cell(oneApart).Value, 2/math.Sqrt(5*2))
 }
 
 // HTML and text show the question, a verdict with its number, the forest plot or its numbers, the arms and the run.
@@ -373,13 +373,6 @@ func TestTheTableOfArmsHasDifferencesAtItsMargins(t *testing.T) {
 	s.Arms = s.Arms[:3] // one of four arms is missing
 	if s.crossTable("test") != nil {
 		t.Error("got a table of three arms")
-	}
-}
-
-func TestAForestPlotNamesACommonSecondArmInItsTitle(t *testing.T) {
-	effects := []page.Effect{{Outcome: "success", A: "a", B: "c"}, {Outcome: "success", A: "b", B: "c"}}
-	if got := forests("x", effects)[0].Figure.Title; !strings.HasPrefix(got, "c minus each other arm") {
-		t.Errorf("got %q", got)
 	}
 }
 

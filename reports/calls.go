@@ -5,8 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -41,12 +39,7 @@ type Calls struct {
 
 // calls adds the sum of the calls of a stage to those of its label.
 func (g *gathering) calls(in *Input, a *artifact.Artifact) error {
-	f, err := os.Open(a.Path(costFile))
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxCardBytes))
+	text, err := a.Read(costFile)
 	var one callCost
 	if err == nil {
 		err = json.Unmarshal(text, &one)

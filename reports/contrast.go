@@ -96,11 +96,16 @@ func unmatched(a, b selection) loss {
 	return worst
 }
 
-// matched calls compare with the pairs of runs of one seed. A run without seed matches every seed of the other side.
+// pairs reports whether two runs are of one seed. A run without seed is of every seed.
+func (r *SeedRun) pairs(other *SeedRun) bool {
+	return r.Seed == nil || other.Seed == nil || *r.Seed == *other.Seed
+}
+
+// matched calls compare with the pairs of runs of one seed.
 func matched(a, b []counted, compare func(x, y counted)) {
 	for _, x := range a {
 		for _, y := range b {
-			if x.Seed == nil || y.Seed == nil || *x.Seed == *y.Seed {
+			if x.pairs(y.SeedRun) {
 				compare(x, y)
 			}
 		}
@@ -285,22 +290,21 @@ func compareUnpaired(x, y *policy, greedy bool) PolicyPair {
 func compareTraining(a, b *Arm, windows Windows, how Comparison) *Contrast {
 	c := newContrast(a.Label, b.Label, how)
 	valuesA, valuesB := map[string]float64{}, map[string]float64{} // by training
-	matched(a.every(), b.every(), func(x, y counted) {
-		_, left, okLeft := x.values(how.Outcome)
-		_, right, okRight := y.values(how.Outcome)
-		if !okLeft || !okRight {
-			return
+	for _, x := range a.logged(windows, how.Outcome).runs {
+		for _, y := range b.logged(windows, how.Outcome).runs {
+			_, left, _ := x.values(how.Outcome)
+			_, right, _ := y.values(how.Outcome)
+			n := min(len(left), len(right))
+			va, vb := lateValue(left[:n], windows), lateValue(right[:n], windows)
+			if !x.pairs(&y) || math.IsNaN(va) || math.IsNaN(vb) {
+				continue
+			}
+			valuesA[x.CurveFrom], valuesB[y.CurveFrom] = va, vb
+			c.Pairs = append(c.Pairs, PolicyPair{Difference: vb - va, P: math.NaN(), a: policy{runs: []SeedRun{x}},
+				b: policy{runs: []SeedRun{y}}})
+			c.Source = page.Together("", how.Outcome, c.Source, page.Source{From: []string{x.CurveFrom, y.CurveFrom}})
 		}
-		n := min(len(left), len(right))
-		va, vb := lateValue(left[:n], windows), lateValue(right[:n], windows)
-		if math.IsNaN(va) || math.IsNaN(vb) {
-			return
-		}
-		valuesA[x.CurveFrom], valuesB[y.CurveFrom] = va, vb
-		c.Pairs = append(c.Pairs, PolicyPair{Difference: vb - va, P: math.NaN(), a: policy{runs: []SeedRun{*x.SeedRun}},
-			b: policy{runs: []SeedRun{*y.SeedRun}}})
-		c.Source = page.Together("", how.Outcome, c.Source, page.Source{From: []string{x.CurveFrom, y.CurveFrom}})
-	})
+	}
 	if len(c.Pairs) == 0 {
 		return nil
 	}

@@ -120,9 +120,6 @@ func (kind *curveFigure) figure(s *Study) *page.Figure {
 			if f.Lower != "" {
 				series.Dash, series.Lower = 0, m == len(kind.metrics)-1
 			}
-			if !kind.tuning {
-				series.Ends = s.Arms[i].ends(metric, s.Windows)
-			}
 			if len(kind.names) > 1 {
 				series.Variant = kind.names[m]
 			}
@@ -134,11 +131,6 @@ func (kind *curveFigure) figure(s *Study) *page.Figure {
 	}
 	f.Omitted = f.Zero()
 	f.Separate()
-	if slices.ContainsFunc(f.Series, func(s page.Series) bool { return s.Ends == nil }) { // all or none have windows
-		for i := range f.Series {
-			f.Series[i].Ends = nil
-		}
-	}
 	return f.OrNil()
 }
 
@@ -160,14 +152,10 @@ func (s *Study) successFigures() []page.Part {
 		for k := range size + 1 {
 			metric := fmt.Sprintf("successes_%d", k)
 			series := a.curveSeries(metric, false)
-			series.Ends = a.ends(metric, s.Windows)
 			series.Name, series.Arm = fmt.Sprintf("%d of %d", k, size), page.NoArm
 			series.Step = 1 + k*(len(page.LightSteps)-1)/size
 			f.Add(series)
 		}
-		f.Source = a.logged("mean over seeds", "successes_0", fmt.Sprintf("successes_%d", size))
-		f.Source.Rows = fmt.Sprintf("successes_0 to successes_%d", size)
-		f.Data = f.Means()
 		parts = append(parts, page.Part{Figure: f})
 	}
 	return parts
@@ -206,29 +194,26 @@ func (s *Study) forecastTable() *page.Table {
 	}
 	for _, series := range f.Series {
 		a := &s.Arms[series.Arm]
-		var forecast, measured []float64
 		inside := 0
 		for _, p := range series.Points {
-			forecast, measured = append(forecast, p.X), append(measured, p.Value)
 			if !p.Excludes(p.Value) {
 				inside++
 			}
 		}
-		before, after := "as logged before the first update, mean over seeds", "as logged at that update, mean over seeds"
-		kind := func(metric, by string) page.Cell {
-			if shares := a.forecasts(metric); len(shares) > 0 {
-				return meanShare(shares).From(a.logged(by, metric))
+		of := func(metric, by string) page.Cell {
+			l := a.logged(s.Windows, metric)
+			if shares := l.before(metric); len(shares) > 0 {
+				return meanShare(shares).From(l.source(by + ", mean over seeds"))
 			}
 			return page.Text("–")
 		}
-		t.Add(series.Arm, page.Text("%s", a.Label),
-			meanShare(forecast).From(a.logged(before, "forecast_zero_variance")),
-			kind("forecast_all_right", before), kind("forecast_all_wrong", before),
-			meanShare(measured).From(a.logged(after, "zero_variance")), kind("all_right", after), kind("all_wrong", after),
-			page.Text("%d of %d", inside, len(forecast)).
-				From(a.logged("measured within the band", "forecast_low", "forecast_high", "zero_variance")))
-		allInside, all = allInside+inside, all+len(forecast)
-		sources = page.Together("", "", sources, a.logged("", "zero_variance"))
+		before, after, measured := "as logged before the first update", "as logged at that update", a.logged(s.Windows,
+			"forecast_low", "forecast_high", "zero_variance")
+		t.Add(series.Arm, page.Text("%s", a.Label), of("forecast_zero_variance", before), of("forecast_all_right", before),
+			of("forecast_all_wrong", before), of("zero_variance", after), of("all_right", after), of("all_wrong", after),
+			page.Text("%d of %d", inside, len(series.Points)).From(measured.source("measured within the band")))
+		allInside, all = allInside+inside, all+len(series.Points)
+		sources = page.Together("", "", sources, a.logged(s.Windows, "zero_variance").source(""))
 	}
 	share, verdict := page.Share(allInside, all), "compatible with 95 %"
 	if share.Interval != nil && share.Interval.High < 0.95 {
@@ -251,16 +236,6 @@ func (r *SeedRun) forecast() map[string]float64 {
 		}
 	}
 	return nil
-}
-
-// forecasts returns a metric of the update with the forecast, for every run that logged both.
-func (a *Arm) forecasts(metric string) (values []float64) {
-	for _, run := range a.Runs {
-		if v, ok := run.forecast()[metric]; ok {
-			values = append(values, v)
-		}
-	}
-	return values
 }
 
 // forecastFigure draws Proposition 1's forecasts against the measured shares; nil without a forecast.

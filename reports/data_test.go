@@ -69,7 +69,7 @@ func mixed() Mixture {
 		if x.Passed {
 			one.Reward = 1
 		}
-		m.example(&one)
+		m.Examples.Add(transcript(&one, ""))
 	}
 	return m
 }
@@ -113,7 +113,7 @@ func TestExamplesHaveTheRewardTokenWhereFineTuningPutsIt(t *testing.T) {
 			equalRows(t, parts[1].Table, tc.want...)
 		})
 	}
-	s := &Study{Mixtures: []Mixture{{Label: "expert only", Expert: &page.Transcript{}}}}
+	s := &Study{Mixtures: []Mixture{{Label: "expert only", Examples: page.Transcripts{Passed: make([]page.Transcript, 1)}}}}
 	if parts := s.exampleTables(); len(parts) != 0 {
 		t.Errorf("a data set without failures: got %d tables, want none", len(parts))
 	}

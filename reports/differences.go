@@ -135,7 +135,7 @@ func (s *Study) claimCells(c *Contrast, set string, every page.Source) []page.Ce
 		byMean = "difference of the mean shares"
 	}
 	side := func(cell page.Cell) page.Cell {
-		if cell.Of > 0 { // the table of results has the interval
+		if cell.Counts != nil { // the table of results has the interval
 			cell.Detail = page.Fraction(cell)
 		}
 		return cell.From(c.own(bySide))

@@ -32,12 +32,11 @@ func (s *Study) efficiencyTable() *page.Table {
 	}
 	for i := range s.Arms {
 		a := &s.Arms[i]
-		if len(a.forecasts("forecast_efficiency_full")) == 0 {
+		if len(a.logged(s.Windows, "forecast_efficiency_full").before("forecast_efficiency_full")) == 0 {
 			continue
 		}
 		of := func(metric string) page.Cell {
-			return a.forecastMean(metric).From(a.logged("as logged before the first update, mean over seeds", metric,
-				metric+"_low", metric+"_high", "forecast_zero_variance"))
+			return a.logged(s.Windows, metric, metric+"_low", metric+"_high", "forecast_zero_variance").cell(forecastMean)
 		}
 		t.Add(i, append([]page.Cell{page.Text("%s", a.Label), of("forecast_efficiency_none"),
 			of("forecast_efficiency_full"), of("forecast_transfer")}, s.gainOverGRPO(a, set, how)...)...)
@@ -54,9 +53,9 @@ func (s *Study) gainOverGRPO(a *Arm, set string, how Comparison) []page.Cell {
 		if records == nil {
 			continue
 		}
-		source := a.logged("", "forecast_efficiency_full")
-		source = page.Together("GRPO from the same checkpoint", source.Rows, source, other.logged("", "reward"),
-			page.Source{From: records})
+		source := a.logged(s.Windows, "forecast_efficiency_full").source("")
+		source = page.Together("GRPO from the same checkpoint", source.Rows, source,
+			other.logged(s.Windows, "reward").source(""), page.Source{From: records})
 		gain := s.crossDifference(how, set, other.Label, a.Label)
 		if gain.Source.By != "" {
 			gain.Source = page.Together(gain.Source.By, gain.Source.Rows, gain.Source, source)
@@ -66,11 +65,11 @@ func (s *Study) gainOverGRPO(a *Arm, set string, how Comparison) []page.Cell {
 	return []page.Cell{page.Text("–"), page.Text("–")}
 }
 
-// forecastMean shows the mean over seeds of a value that was logged with its interval; a dash unless every seed has it.
-// Errors of seeds are independent, so the half width of the mean's interval is √(Σ half²) / n.
-func (a *Arm) forecastMean(metric string) page.Cell {
-	values, low, high := a.forecasts(metric), a.forecasts(metric+"_low"), a.forecasts(metric+"_high")
-	n := len(a.forecasts("forecast_zero_variance"))
+// forecastMean is the mean over seeds of a value that was logged with its interval and beside a fourth metric; a dash
+// unless every seed has it. Errors of seeds are independent, so the half width of the mean's interval is √(Σ half²) / n.
+var forecastMean = measure[logged]{"as logged before the first update, mean over seeds", func(l logged) page.Cell {
+	values, low, high := l.before(l.metrics[0]), l.before(l.metrics[1]), l.before(l.metrics[2])
+	n := len(l.before(l.metrics[3]))
 	if len(values) < n || len(low) < n || len(high) < n {
 		return page.Text("–")
 	}
@@ -82,7 +81,7 @@ func (a *Arm) forecastMean(metric string) page.Cell {
 	c := page.Number(mean).With("%s", page.Range(page.Significant(mean-half), page.Significant(mean+half)))
 	c.Interval = &stats.Interval{Low: mean - half, High: mean + half}
 	return c
-}
+}}
 
 // sameStart returns the records of the trainings by which b was trained by GRPO from the checkpoints from which a was
 // trained by RC-GRPO; nil if it was not. A seed that only one of them has is no difference.

@@ -136,21 +136,21 @@ func (s *Study) crossGroup(how Comparison, set string) string {
 func (s *Study) crossCell(label, set string, how Comparison) page.Cell {
 	a := s.arm(label)
 	if how.ofTraining() {
+		of := a.logged(s.Windows, how.Outcome)
 		var late []float64
-		for i := range a.Runs {
-			if _, values, ok := a.Runs[i].values(how.Outcome); ok {
-				late = append(late, lateValue(values, s.Windows))
-			}
+		for _, run := range of.runs {
+			_, values, _ := run.values(how.Outcome)
+			late = append(late, lateValue(values, s.Windows))
 		}
 		late = slices.DeleteFunc(late, math.IsNaN)
 		if len(late) == 0 {
 			return page.Text("–")
 		}
 		mean := stats.Mean(late)
-		return page.Cell{Text: how.value(mean), Value: &mean}.From(a.logged(byLate, how.Outcome))
+		return page.Cell{Text: how.value(mean), Value: &mean}.From(of.source(byLate))
 	}
 	cell := a.scored(set, true).cell(byReward)
-	cell.Detail, cell.Count, cell.Of = "", 0, 0
+	cell.Detail, cell.Counts = "", nil
 	if _, p := s.referenceOf(label, set); p != nil {
 		cell.Detail = "published " + p.Text
 	}

@@ -166,7 +166,7 @@ func (g *gathering) dataset(name string, in *Input, a *artifact.Artifact) error 
 			return err
 		}
 		m.Members = append(m.Members, Member{row.Origin, row.Token, row.Task, row.Category, row.Reward == 1})
-		m.example(&row)
+		m.Examples.Add(transcript(&row, ""))
 	}
 	text, err := a.Read("summary.json")
 	if err == nil {

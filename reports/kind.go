@@ -62,7 +62,7 @@ type settings struct {
 	// task sets for the table of the split and its certificate, and data sets for the table of their composition
 	Data []artifact.Ref `hcl:"data,optional" port:"tasks|dataset"`
 	// episodes to show in full, at most 40 for each label, selected by hash among failures and successes
-	Show []artifact.Ref `hcl:"transcripts,optional" port:"trajectories"`
+	Transcripts []artifact.Ref `hcl:"transcripts,optional" port:"trajectories"`
 	// pairs to compare. Blocks with an expectation come first and answer the question; if there are none, the first
 	// block does. Without blocks every arm is compared with the first
 	Compare []Comparison `hcl:"compare,block"`
@@ -448,7 +448,7 @@ func (s *settings) newEvidence(job *engine.Job) (*Evidence, *artifact.Store, err
 	for _, list := range []struct {
 		role string
 		refs []artifact.Ref
-	}{{roleScores, s.Scores}, {roleCurves, s.Curves}, {roleData, s.Data}, {roleTranscripts, s.Show}} {
+	}{{roleScores, s.Scores}, {roleCurves, s.Curves}, {roleData, s.Data}, {roleTranscripts, s.Transcripts}} {
 		for _, ref := range list.refs {
 			a, err := job.Open(ref)
 			if missing := (*runs.MissingError)(nil); errors.As(err, &missing) {

@@ -2,6 +2,7 @@ package reports
 
 import (
 	"cmp"
+	"slices"
 
 	"rcgrpo/reports/page"
 )
@@ -11,31 +12,24 @@ import (
 // hue has combinations continues with the next hue. Combinations repeat when all are used.
 func (s *Study) looks() []page.Look {
 	var families, methods []string
-	grey := 0
-	used := map[page.Look]bool{}
+	greys, markers := 0, len(page.Markers)
+	combinations := page.Shades * markers // of a hue
 	all := make([]page.Look, len(s.Arms))
 	for i, a := range s.Arms {
-		one := page.Look{Known: true}
-		if s.baseline(&a) {
-			one.Colour, one.Marker = page.Baselines*page.Shades+grey%page.Shades, grey%len(page.Markers)
-			grey++
+		baseline, hue, first := s.baseline(&a), page.Baselines, greys
+		if baseline {
+			greys++
 		} else {
-			family := page.IndexOrAppend(&families, a.initial()) % page.Baselines
-			one.Marker = page.IndexOrAppend(&methods, a.Method) % len(page.Markers)
-			one.Colour = family*page.Shades + one.Marker%page.Shades
+			hue, first = page.IndexOrAppend(&families, a.initial()), page.IndexOrAppend(&methods, a.Method)%markers
 		}
-		combinations := page.Shades * len(page.Markers) // of a hue
-		for n := 1; used[one] && n <= combinations*page.Baselines; n++ {
-			one.Marker = (one.Marker + 1) % len(page.Markers)
-			if n%len(page.Markers) == 0 {
-				one.Colour = one.Colour/page.Shades*page.Shades + (one.Colour+1)%page.Shades
+		for n := 0; n == 0 || n <= combinations*page.Baselines && slices.Contains(all[:i], all[i]); n++ {
+			family := hue
+			if !baseline {
+				family = (hue + n/combinations) % page.Baselines
 			}
-			if n%combinations == 0 && one.Colour < page.Baselines*page.Shades {
-				one.Colour = (one.Colour + page.Shades) % (page.Baselines * page.Shades)
-			}
+			all[i] = page.Look{Known: true, Colour: family*page.Shades + (first+n/markers)%page.Shades,
+				Marker: (first + n) % markers}
 		}
-		used[one] = true
-		all[i] = one
 	}
 	return all
 }

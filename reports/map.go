@@ -173,8 +173,8 @@ func (s *Study) mapMarks(m *Map, all []*Contrast) []mapMark {
 			continue
 		}
 		early := func(label, metric string) ([]float64, page.Source) { // the row of the table requires the contrast, too
-			a := s.arm(label)
-			return a.means(metric, s.Windows, false), page.Together(byEarly, metric, a.logged("", metric), c.Source)
+			of := s.arm(label).logged(s.Windows, metric)
+			return of.means(false), page.Together(byEarly, metric, of.source(""), c.Source)
 		}
 		mark := mapMark{Contrast: c, key: keys[i]}
 		mark.x, mark.sourceX = early(c.B, m.X)

@@ -1,11 +1,8 @@
 package reports
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
-	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -64,18 +61,12 @@ func TestAMapPlacesEachPairByEarlyMetricsOfItsArms(t *testing.T) {
 			t.Errorf("row %d: got %s, want %s of the forest plot", row, got, want)
 		}
 	}
-	for name, write := range map[string]func(io.Writer) error{"HTML": p.HTML, "Markdown": p.Markdown,
-		"LaTeX": p.LaTeX, "text": func(w io.Writer) error { return p.Text(w, TextWidth) }} {
-		var b bytes.Buffer
-		if err := write(&b); err != nil || !strings.Contains(strings.ReplaceAll(b.String(), "$-$", "−"), "−12.5") {
-			t.Errorf("%s: %v, want a page with the difference −12.5", name, err)
-		}
-	}
 }
 
 // The colours are not replaced on the dark background, and the sign and the interval do not depend on them.
 func TestTheColoursOfAMapAreSymmetricalAroundZero(t *testing.T) {
-	options := must.Get(mapStudy().Page().Sections[0].Parts[0].Figure.Options())(t)
+	drawn := mapStudy().Page()
+	must.OK(t, drawn.Draw())
 	var chart struct {
 		VisualMap []struct {
 			Min, Max float64
@@ -88,7 +79,7 @@ func TestTheColoursOfAMapAreSymmetricalAroundZero(t *testing.T) {
 			}
 		}
 	}
-	must.OK(t, json.Unmarshal(options, &chart))
+	must.OK(t, json.Unmarshal(drawn.Sections[0].Parts[0].Figure.Options, &chart))
 	if scale := chart.VisualMap[0]; scale.Min != -75 || scale.Max != 75 || len(scale.InRange.Color)%2 == 0 {
 		t.Errorf("got the scale %+v, want −75 to 75 with a colour at 0", scale)
 	}
@@ -170,26 +161,5 @@ func TestFaultyMapsAreReportedAtTheirSettings(t *testing.T) {
 		if found != (faulty.summary != "") || diags.HasErrors() != found {
 			t.Errorf("%s: got %v, want %q", name, diags, faulty.summary)
 		}
-	}
-}
-
-// Another map of a report is another key.
-func TestTheKeyOfAPageContainsItsMaps(t *testing.T) {
-	keys := map[string]bool{}
-	for _, y := range []string{"reward", "zero_variance"} {
-		x, diags := loaded(t, strings.Replace(scriptedExperiment, `y       = "reward"`, fmt.Sprintf("y = %q", y), 1))
-		if diags.HasErrors() {
-			t.Fatal(diags)
-		}
-		key := ""
-		for _, setting := range x.Node("stage.report.page").Settings {
-			if setting.InKey {
-				key += setting.Name + setting.Value
-			}
-		}
-		keys[key] = true
-	}
-	if len(keys) != 2 {
-		t.Errorf("got the settings of the keys %q, want different ones", slices.Collect(maps.Keys(keys)))
 	}
 }

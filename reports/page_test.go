@@ -65,7 +65,7 @@ func hostile(text string) *Study {
 		Summary: map[string]int{text: 2}}}
 	x := transcript(&rl.Trajectory{Task: text,
 		Messages: []rl.Message{{Role: text, Text: text, Calls: []string{text}}}}, "")
-	s.Mixtures[0].Expert, s.Mixtures[0].Failed = &x, &x
+	s.Mixtures[0].Examples = page.Transcripts{Passed: []page.Transcript{x}, Failed: []page.Transcript{x}}
 	s.References = []Reference{{Name: text, URL: text, Of: map[string]int{overall: 16},
 		Counts: map[string]map[string]int{text + "a": {overall: 1}, text + "b": {overall: 2}},
 		Others: map[string]map[string]map[string]int{text: {text: {overall: 3}}}}}
@@ -150,8 +150,9 @@ func TestPageLoadsNothing(t *testing.T) {
 	}
 }
 
+// Four arms, five seeds, 400 updates, and two more policies beside the arms.
 func TestLargePageStaysBelowFourMegabytes(t *testing.T) {
-	if n := len(largePage(t)); n > 4_000_000 {
+	if n := len(withSources(t, synthetic(5, 200, 400))); n > 4_000_000 {
 		t.Errorf("page has %d bytes, want at most 4,000,000", n)
 	}
 }

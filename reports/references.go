@@ -267,7 +267,7 @@ func (s *Study) besideReference(p *page.Cell, label, set, category string) []pag
 	}
 	of := a.scored(set, true).of(category)
 	ours := of.cell(byReward)
-	if ours.Of == 0 {
+	if ours.Counts == nil {
 		return append(cells, dash, dash, dash)
 	}
 	within := dash

@@ -74,7 +74,7 @@ func (s *Study) repliesTable(set string) *page.Table {
 					continue
 				}
 				replies := all.cell(byMalformed)
-				t.Omitted = t.Omitted && replies.Of == 0
+				t.Omitted = t.Omitted && replies.Counts == nil
 				t.Add(i, page.Text("%s", a.Label), page.Text("%s", cmp.Or(token, "none")),
 					page.Text("%s", map[bool]string{true: "greedy", false: "sampled"}[greedy]), all.cell(byReward), replies)
 			}
@@ -275,7 +275,7 @@ func (s *Study) seedTable(set string) *page.Table {
 	}
 	for i := range s.Arms {
 		all := s.Arms[i].scored(set, true)
-		row := func(of selection, name string, reward, verdict measure) {
+		row := func(of selection, name string, reward, verdict measure[[]policy]) {
 			cells := []page.Cell{page.Text("%s", s.Arms[i].Label), page.Text("%s", name), of.cell(reward)}
 			for _, c := range categories {
 				cells = append(cells, of.of(c).cell(reward))
@@ -309,7 +309,7 @@ func (s *Study) categoryFigure(set string) *page.Figure {
 		for x, c := range categories {
 			of := every.of(c)
 			share := of.cell(byReward)
-			if share.Of == 0 {
+			if share.Counts == nil {
 				continue
 			}
 			p := page.Point{X: float64(x), Value: *share.Value, Interval: stats.Unknown, Label: page.Fraction(share),
@@ -341,15 +341,15 @@ func (s *Study) passTable(set string) *page.Table {
 		Notes: []string{"The probability that at least one of k sampled episodes of a task succeeds, by the unbiased " +
 			"estimator of Chen et al. 2021 (eq. 1), mean over tasks. From three policies on: the mean over policies with " +
 			"its 95 % t-interval, which treats policies as independent; below three: each policy separately."}}
-	var measures []measure
+	var measures []measure[[]policy]
 	for _, x := range slices.MaxFunc(f.Series, func(a, b page.Series) int { return len(a.X) - len(b.X) }).X {
 		k := int(x)
 		t.Columns = append(t.Columns, page.Column{Name: fmt.Sprintf("k = %d", k)})
-		measures = append(measures, measure{fmt.Sprintf("pass@%d, mean over tasks, then over policies", k),
+		measures = append(measures, measure[[]policy]{fmt.Sprintf("pass@%d, mean over tasks, then over policies", k),
 			func(all []policy) page.Cell { return passCell(all, k) }})
 	}
 	t.Columns = append(t.Columns, page.Column{Name: "Episodes"})
-	measures = append(measures, measure{"number of sampled episodes, of all policies", episodes})
+	measures = append(measures, measure[[]policy]{"number of sampled episodes, of all policies", episodes})
 	for _, series := range f.Series {
 		a := &s.Arms[series.Arm]
 		cells := []page.Cell{page.Text("%s", a.Label)}

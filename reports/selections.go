@@ -29,60 +29,55 @@ type counted struct {
 	outcomes
 }
 
-// every returns the runs of the arm with all their rows, not counted.
-func (a *Arm) every() (all []counted) {
-	for i := range a.Runs {
-		one := counted{SeedRun: &a.Runs[i]}
-		for k := range one.Rows {
-			one.rows = append(one.rows, &one.Rows[k])
-		}
-		all = append(all, one)
-	}
-	return all
-}
-
 // scored selects the episodes of the arm on a set, greedy or sampled, under its condition.
 func (a *Arm) scored(set string, greedy bool) selection { return a.under(a.condition(), set, greedy) }
 
 // under selects the episodes of the arm under a token.
 func (a *Arm) under(token, set string, greedy bool) selection {
-	all := selection{name: a.Label, set: set, token: token, greedy: greedy, runs: a.every()}
-	return all.where(func(row *Row) bool { return row.Greedy == greedy && row.Set == set && row.Token == token })
+	s := selection{name: a.Label, set: set, token: token, greedy: greedy}
+	for i := range a.Runs {
+		var rows []*Row
+		for k := range a.Runs[i].Rows {
+			if row := &a.Runs[i].Rows[k]; row.Greedy == greedy && row.Set == set && row.Token == token {
+				rows = append(rows, row)
+			}
+		}
+		s.add(&a.Runs[i], rows)
+	}
+	return s
 }
 
 // of selects the rows of a category; "" is every category.
 func (s selection) of(category string) selection {
+	all := s
 	if s.category = category; category == "" {
 		return s
 	}
-	return s.where(func(row *Row) bool { return row.Category == category })
-}
-
-// where selects and counts rows.
-func (s selection) where(is func(*Row) bool) selection {
-	runs := s.runs
 	s.runs, s.policies = nil, nil
-	for _, run := range runs {
-		one := counted{SeedRun: run.SeedRun, outcomes: outcomes{}}
-		for _, row := range run.rows {
-			if is(row) {
-				page.IndexOrAppend(&one.from, row.Port)
-				one.rows = append(one.rows, row)
-				one.add(row.Task, row.tally(), s.greedy)
-			}
-		}
-		if one.rows == nil {
-			continue
-		}
-		s.runs = append(s.runs, one)
-		p := findOrAdd(&s.policies, policy{identity: run.identity(), outcomes: outcomes{}},
-			func(p policy) bool { return p.identity == run.identity() })
-		p.runs = append(p.runs, *run.SeedRun)
-		for task, tally := range one.outcomes {
-			p.add(task, tally, s.greedy)
-		}
+	for _, run := range all.runs {
+		s.add(run.SeedRun, slices.DeleteFunc(slices.Clone(run.rows),
+			func(row *Row) bool { return row.Category != category }))
 	}
 	return s
+}
+
+// add counts the selected rows of a run.
+func (s *selection) add(run *SeedRun, rows []*Row) {
+	if len(rows) == 0 {
+		return
+	}
+	one := counted{SeedRun: run, rows: rows, outcomes: outcomes{}}
+	for _, row := range rows {
+		page.IndexOrAppend(&one.from, row.Port)
+		one.add(row.Task, row.tally(), s.greedy)
+	}
+	s.runs = append(s.runs, one)
+	p := findOrAdd(&s.policies, policy{identity: run.identity(), outcomes: outcomes{}},
+		func(p policy) bool { return p.identity == run.identity() })
+	p.runs = append(p.runs, *run)
+	for task, tally := range one.outcomes {
+		p.add(task, tally, s.greedy)
+	}
 }
 
 // each returns the selection of each policy.
@@ -113,27 +108,27 @@ func (s selection) source(by string) page.Source {
 }
 
 // measure is a number of selected rows, with its method in words.
-type measure struct {
+type measure[S any] struct {
 	by string
-	of func([]policy) page.Cell
+	of func(S) page.Cell
 }
 
 // cell returns the number of the selected rows, with its source.
-func (s selection) cell(m measure) page.Cell { return m.of(s.policies).From(s.source(m.by)) }
+func (s selection) cell(m measure[[]policy]) page.Cell { return m.of(s.policies).From(s.source(m.by)) }
 
 // Measures of scores. The mean over policies is a dash below three of them.
 var (
-	byReward = measure{"share of reward 1, Wilson interval clustered by family",
+	byReward = measure[[]policy]{"share of reward 1, Wilson interval clustered by family",
 		func(all []policy) page.Cell { return pooled(all, passed).share() }}
-	byVerdict = measure{"share of passed official verdicts, Wilson interval clustered by family",
+	byVerdict = measure[[]policy]{"share of passed official verdicts, Wilson interval clustered by family",
 		unlessMerged(func(all []policy) page.Cell { return pooled(all, official).share() })}
-	byMalformed = measure{"share of malformed replies, Wilson interval clustered by family",
+	byMalformed = measure[[]policy]{"share of malformed replies, Wilson interval clustered by family",
 		func(all []policy) page.Cell { return pooled(all, malformed).share() }}
-	byMean = measure{"mean over policies of the share of reward 1, t-interval",
+	byMean = measure[[]policy]{"mean over policies of the share of reward 1, t-interval",
 		func(all []policy) page.Cell { return seedMean(rates(all, passed)) }}
-	byVerdictMean = measure{"mean over policies of the share of passed official verdicts, t-interval",
+	byVerdictMean = measure[[]policy]{"mean over policies of the share of passed official verdicts, t-interval",
 		unlessMerged(func(all []policy) page.Cell { return seedMean(rates(all, official)) })}
-	overSeeds = measure{byMean.by, overSeedsCell}
+	overSeeds = measure[[]policy]{byMean.by, overSeedsCell}
 )
 
 // unlessMerged returns a measure of official verdicts, a dash if the tasks have merged requests: the official checker

@@ -114,9 +114,7 @@ type Mixture struct {
 	Summary map[string]int // counts of the stage, such as unused quotas; may be nil
 	Source  string
 
-	// Expert and Failed are examples of the data, selected by hash; nil without such a trajectory.
-	Expert, Failed     *page.Transcript
-	ExpertOf, FailedOf int // total numbers
+	Examples page.Transcripts // experts and failures
 }
 
 // Member is one trajectory of a Mixture.

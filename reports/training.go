@@ -82,28 +82,84 @@ func lateValue(values []float64, w Windows) float64 {
 	return window(values, w.Late, true)
 }
 
-// means returns the means of a metric over the early or the late window of each run that logged it and is long enough
-// for both.
-func (a *Arm) means(metric string, w Windows, late bool) (all []float64) {
-	n := w.Early
-	if late {
-		n = w.Late
+// logged is the trainings of an arm that logged any of some metrics. Tables and figures show measures of it, as they
+// show measures of a selection of episodes.
+type logged struct {
+	metrics []string
+	runs    []SeedRun // with the selected updates
+	windows Windows
+	bound   string // as in stretch
+}
+
+// logged selects the trainings of the arm that logged any of the metrics.
+func (a *Arm) logged(w Windows, metrics ...string) logged {
+	l := logged{metrics: metrics, windows: w}
+	for _, r := range a.Runs {
+		if slices.ContainsFunc(metrics, func(metric string) bool { _, _, ok := r.values(metric); return ok }) {
+			l.runs = append(l.runs, r)
+		}
 	}
-	for i := range a.Runs {
-		if _, values, ok := a.Runs[i].values(metric); ok && w.fit(len(values)) {
+	return l
+}
+
+// each returns the selection of each training.
+func (l logged) each() (all []logged) {
+	for i := range l.runs {
+		one := l
+		one.runs = l.runs[i : i+1]
+		all = append(all, one)
+	}
+	return all
+}
+
+// source returns the source of a value from the selected trainings.
+func (l logged) source(by string) page.Source {
+	source := page.Source{By: by, Rows: strings.Join(l.metrics, ", ")}
+	for _, r := range l.runs {
+		source.From = append(source.From, r.CurveFrom)
+	}
+	if l.runs != nil && l.bound != "" && !slices.Contains(source.From, l.bound) {
+		source.From = append(source.From, l.bound)
+	}
+	return source
+}
+
+// cell returns a number of the selected trainings, with its source.
+func (l logged) cell(m measure[logged]) page.Cell { return m.of(l).From(l.source(m.by)) }
+
+// means returns the means of the first metric over the early or the late window of each training that is long enough
+// for both.
+func (l logged) means(late bool) (all []float64) {
+	n := l.windows.Early
+	if late {
+		n = l.windows.Late
+	}
+	for _, r := range l.runs {
+		if _, values, ok := r.values(l.metrics[0]); ok && l.windows.fit(len(values)) {
 			all = append(all, window(values, n, late))
 		}
 	}
 	return all
 }
 
-// ends returns the means of a metric over the early and the late window, as in the tables; nil without windows.
-func (a *Arm) ends(metric string, w Windows) *[2]float64 {
-	early, late := a.means(metric, w, false), a.means(metric, w, true)
-	if len(early) == 0 {
-		return nil
+// before returns a metric of the update with the forecast, for each training that logged both.
+func (l logged) before(metric string) (values []float64) {
+	for _, r := range l.runs {
+		if v, ok := r.forecast()[metric]; ok {
+			values = append(values, v)
+		}
 	}
-	return &[2]float64{stats.Mean(early), stats.Mean(late)}
+	return values
+}
+
+// correlations returns a correlation of the first two metrics for each training with updates that logged both.
+func (l logged) correlations(of func(x, y []float64) float64) (all []float64) {
+	for _, r := range l.runs {
+		if x, y, ok := r.both(l.metrics[0], l.metrics[1]); ok {
+			all = append(all, of(x, y))
+		}
+	}
+	return all
 }
 
 // meanCell shows the mean over seeds, and below it the range of several seeds; a dash without values.
@@ -144,22 +200,35 @@ func (a *Arm) metricNames() map[string]bool {
 	return names
 }
 
-// logged returns the source of a value from metrics that the arm's trainings logged.
-func (a *Arm) logged(by string, metrics ...string) page.Source {
-	s := page.Source{By: by, Rows: strings.Join(metrics, ", ")}
-	for i := range a.Runs {
-		if slices.ContainsFunc(metrics, func(metric string) bool { _, _, ok := a.Runs[i].values(metric); return ok }) {
-			s.From = append(s.From, a.Runs[i].CurveFrom)
-		}
-	}
-	return s
-}
-
-// Methods of the cells of trainings.
+// Methods of measures of trainings.
 const (
 	byEarly = "mean over the early window, then over seeds"
 	byLate  = "mean over the late window, then over seeds"
 )
+
+// Measures of trainings.
+var (
+	earlyMean = measure[logged]{byEarly, func(l logged) page.Cell { return meanNumber(l.means(false)) }}
+	lateMean  = measure[logged]{byLate, func(l logged) page.Cell { return meanNumber(l.means(true)) }}
+	earlyGap  = measure[logged]{byEarly + ", t-interval", func(l logged) page.Cell { return meanWithT(l.means(false)) }}
+	lateGap   = measure[logged]{byLate + ", t-interval", func(l logged) page.Cell { return meanWithT(l.means(true)) }}
+	change    = measure[logged]{"late over early window, minus 1", func(l logged) page.Cell {
+		return changeCell(stats.Mean(l.means(false)), stats.Mean(l.means(true)))
+	}}
+	ofUpdates = overRuns("Pearson's correlation over the updates of a run", pearson)
+	ofChanges = overRuns("Pearson's correlation of the differences between updates",
+		func(x, y []float64) float64 { return pearson(differences(x), differences(y)) })
+	oneApart = overRuns("Pearson's correlation of the entropy with the next reward",
+		func(x, y []float64) float64 { return pearson(x[:len(x)-1], y[1:]) })
+)
+
+// overRuns returns the measure of a correlation, its mean over seeds.
+func overRuns(by string, of func(x, y []float64) float64) measure[logged] {
+	return measure[logged]{by + ", t-interval over seeds",
+		func(l logged) page.Cell { return meanWithT(l.correlations(of)) }}
+}
+
+func pearson(x, y []float64) float64 { return stats.Correlate(x, y).Pearson }
 
 // stretch is the trainings of an arm with at least a number of updates, cut to them: the windows of all stretches of
 // one length cover the same updates.
@@ -212,36 +281,11 @@ func updatesBetween(first, last int) string {
 	return fmt.Sprintf("%d–%d", first, last)
 }
 
-// logged returns the source of a value within the stretch.
-func (x *stretch) logged(by string, metrics ...string) page.Source {
-	return x.within(x.Arm.logged(by, metrics...))
-}
-
-// within adds the training that bounds the stretch to a source.
-func (x *stretch) within(source page.Source) page.Source {
-	if x.bound == "" || len(source.From) == 0 {
-		return source
-	}
-	return page.Together(source.By, source.Rows, source, page.Source{From: []string{x.bound}})
-}
-
-// windowMeasure is a number from the means of a metric over a window, with its method in words.
-type windowMeasure struct {
-	by   string
-	late bool
-	of   func([]float64) page.Cell
-}
-
-var (
-	earlyMean = windowMeasure{byEarly, false, meanNumber}
-	lateMean  = windowMeasure{byLate, true, meanNumber}
-	earlyGap  = windowMeasure{byEarly + ", t-interval", false, meanWithT}
-	lateGap   = windowMeasure{byLate + ", t-interval", true, meanWithT}
-)
-
-// cell returns the number of a metric, with its source.
-func (x *stretch) cell(m windowMeasure, metric string) page.Cell {
-	return m.of(x.means(metric, x.windows, m.late)).From(x.logged(m.by, metric))
+// logged selects the trainings of the stretch that logged any of the metrics.
+func (x *stretch) logged(metrics ...string) logged {
+	l := x.Arm.logged(x.windows, metrics...)
+	l.bound = x.bound
+	return l
 }
 
 func (s *Study) windowNote() string {
@@ -297,21 +341,11 @@ func (s *Study) entropyTable() *page.Table {
 				"and keeps trends. If ρ of changes is about as negative as ρ, the difficulty of the tasks explains it."},
 	}
 	for _, x := range s.stretches() {
-		early, late := x.means("entropy", s.Windows, false), x.means("entropy", s.Windows, true)
-		if len(early) == 0 {
-			continue
+		entropy, both := x.logged("entropy"), x.logged("entropy", "reward")
+		if len(entropy.means(false)) > 0 {
+			t.Add(x.at, page.Text("%s", x.Label), page.Text("%s, %s", x.early(), x.late()), entropy.cell(earlyMean),
+				entropy.cell(lateMean), entropy.cell(change), both.cell(ofUpdates), both.cell(ofChanges), both.cell(oneApart))
 		}
-		var plain, changes, apart []float64
-		for _, c := range x.correlations() {
-			plain, changes, apart = append(plain, c.Pearson), append(changes, c.changes), append(apart, c.apart)
-		}
-		by := func(how string) page.Source { return x.logged(how+", t-interval over seeds", "entropy", "reward") }
-		t.Add(x.at, page.Text("%s", x.Label), page.Text("%s, %s", x.early(), x.late()),
-			x.cell(earlyMean, "entropy"), x.cell(lateMean, "entropy"),
-			changeCell(stats.Mean(early), stats.Mean(late)).From(x.logged("late over early window, minus 1", "entropy")),
-			meanWithT(plain).From(by("Pearson's correlation over the updates of a run")),
-			meanWithT(changes).From(by("Pearson's correlation of the differences between updates")),
-			meanWithT(apart).From(by("Pearson's correlation of the entropy with the next reward")))
 	}
 	return t.OrNil()
 }
@@ -325,9 +359,13 @@ func (s *Study) correlationTable() *page.Table {
 			"number of updates of two series with these lag-one autocorrelations."},
 	}
 	for _, x := range s.stretches() {
-		for _, c := range x.correlations() {
-			by := func(how string) page.Source { return x.within(page.SourceOf(c.from, "entropy, reward", how)) }
-			t.Add(x.at, page.Text("%s", x.Label), page.Text("%s", cmp.Or(c.seed, "–")),
+		for _, run := range x.logged("entropy", "reward").each() {
+			entropy, reward, ok := run.runs[0].both("entropy", "reward")
+			if !ok {
+				continue
+			}
+			c, by := stats.Correlate(entropy, reward), run.source
+			t.Add(x.at, page.Text("%s", x.Label), page.Text("%s", cmp.Or(run.runs[0].Name(), "–")),
 				page.Text("%s", updatesBetween(1, x.updates)).From(by("updates of the run")),
 				page.Number(c.Pearson).From(by("Pearson's correlation over the updates of the run")),
 				page.Text("%s", page.Probability(c.P)).From(by("p of Pearson's correlation, every update counts")),
@@ -337,26 +375,6 @@ func (s *Study) correlationTable() *page.Table {
 		}
 	}
 	return t.OrNil()
-}
-
-// runCorrelation is the correlation of entropy and reward of a run.
-type runCorrelation struct {
-	seed, from string
-	stats.Correlation
-	changes, apart float64 // of the differences between updates; of the entropy with the next reward
-}
-
-func (a *Arm) correlations() []runCorrelation {
-	var all []runCorrelation
-	for _, r := range a.Runs {
-		x, y, ok := r.both("entropy", "reward")
-		if !ok {
-			continue
-		}
-		all = append(all, runCorrelation{r.Name(), r.CurveFrom, stats.Correlate(x, y),
-			stats.Correlate(differences(x), differences(y)).Pearson, stats.Correlate(x[:len(x)-1], y[1:]).Pearson})
-	}
-	return all
 }
 
 // differences returns the differences between neighbours.
@@ -439,7 +457,7 @@ func (s *Study) windowTable(id, title string, all []lateColumn, note string) *pa
 	t := &page.Table{ID: id, Title: title, Columns: page.Columns("<Arm", "<Updates")}
 	var used []string
 	for _, c := range all {
-		if slices.ContainsFunc(s.Arms, func(a Arm) bool { return len(a.means(c.metric, s.Windows, true)) > 0 }) {
+		if slices.ContainsFunc(s.Arms, func(a Arm) bool { return len(a.logged(s.Windows, c.metric).means(true)) > 0 }) {
 			t.Columns, used = append(t.Columns, page.Column{Name: c.head}), append(used, c.metric)
 		}
 	}
@@ -449,7 +467,7 @@ func (s *Study) windowTable(id, title string, all []lateColumn, note string) *pa
 	for _, x := range s.stretches() {
 		cells := []page.Cell{page.Text("%s", x.Label), page.Text("%s", x.late())}
 		for _, metric := range used {
-			cells = append(cells, x.cell(lateMean, metric))
+			cells = append(cells, x.logged(metric).cell(lateMean))
 		}
 		t.Add(x.at, cells...)
 	}
@@ -466,10 +484,10 @@ func (s *Study) trainingGapTable() *page.Table {
 			"as independent."},
 	}
 	for _, x := range s.stretches() {
-		if len(x.means("reward_high", s.Windows, false)) > 0 && len(x.means("reward_low", s.Windows, false)) > 0 {
-			t.Add(x.at, page.Text("%s", x.Label), page.Text("%s, %s", x.early(), x.late()),
-				x.cell(earlyMean, "reward_high"), x.cell(earlyMean, "reward_low"), x.cell(earlyGap, "token_gap"),
-				x.cell(lateMean, "reward_high"), x.cell(lateMean, "reward_low"), x.cell(lateGap, "token_gap"))
+		high, low, gap := x.logged("reward_high"), x.logged("reward_low"), x.logged("token_gap")
+		if len(high.means(false)) > 0 && len(low.means(false)) > 0 {
+			t.Add(x.at, page.Text("%s", x.Label), page.Text("%s, %s", x.early(), x.late()), high.cell(earlyMean),
+				low.cell(earlyMean), gap.cell(earlyGap), high.cell(lateMean), low.cell(lateMean), gap.cell(lateGap))
 		}
 	}
 	return t.OrNil()
@@ -513,7 +531,7 @@ func (s *Study) valuesTable() *page.Table {
 			}
 			cells := []page.Cell{page.Text("%s", name), page.Text("%s", info.Formula), page.Text("%s", info.Unit)}
 			for _, x := range shown {
-				cells = append(cells, meanNumber(x.means(name, s.Windows, true)).From(x.Arm.logged(byLate, name)))
+				cells = append(cells, x.Arm.logged(s.Windows, name).cell(lateMean))
 			}
 			t.Add(page.NoArm, cells...)
 		}

@@ -84,33 +84,19 @@ func (s *Study) transcriptParts() []page.Part {
 	return parts
 }
 
-// example selects the trajectory with the smallest hash as the example of the experts or of the failures.
-func (m *Mixture) example(t *rl.Trajectory) {
-	at, of := &m.Failed, &m.FailedOf
-	if t.Reward == 1 {
-		at, of = &m.Expert, &m.ExpertOf
-	}
-	*of++
-	if one := transcript(t, ""); *at == nil || one.Hash < (*at).Hash {
-		*at = &one
-	}
-}
-
 // exampleTables show one expert and one failed trajectory of each data set with reward tokens as the policy reads them,
 // a row for each line: the paper's examples. Only the first seed of a data set is shown.
 func (s *Study) exampleTables() []page.Part {
 	var parts []page.Part
 	shown := map[string]bool{}
 	for _, m := range s.Mixtures {
-		if m.Expert == nil || m.Failed == nil || shown[m.Label] {
+		x := &m.Examples
+		if len(x.Passed) == 0 || len(x.Failed) == 0 || shown[m.Label] {
 			continue
 		}
 		shown[m.Label] = true
-		of := func(kind string, t *page.Transcript, total int) {
-			parts = append(parts, s.exampleTable(&m, kind, t, total).Parts("")...)
-		}
-		of("expert", m.Expert, m.ExpertOf)
-		of("failed", m.Failed, m.FailedOf)
+		parts = slices.Concat(parts, s.exampleTable(&m, "expert", &x.Passed[0], x.PassedOf).Parts(""),
+			s.exampleTable(&m, "failed", &x.Failed[0], x.FailedOf).Parts(""))
 	}
 	return parts
 }

@@ -123,20 +123,6 @@ func TestLivePageRequiresItsSecretAddress(t *testing.T) {
 	}
 }
 
-func BenchmarkLiveObserve(b *testing.B) {
-	l, err := Start(&lang.Experiment{Name: "x"})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer l.Close()
-	e := runs.Event{Kind: runs.EventProgress, Address: "stage.grpo.arm", Total: 1000, Unit: "updates",
-		Values: []runs.Value{{Name: "reward", Value: 1}, {Name: "kl", Value: 2}}}
-	for b.Loop() {
-		e.Done++
-		l.Observe(e)
-	}
-}
-
 // The page of a run shows events after it was opened without a reload.
 func TestLivePageInABrowser(t *testing.T) {
 	l := startLive(t)

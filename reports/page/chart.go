@@ -32,10 +32,10 @@ var divergingColours = []string{"#1a72b5", "#4a7fae", "#808891", "#b37a48", "#d0
 // layer is a series of a chart.
 type layer = charts.SingleSeries
 
-// Options draws the figure as one list of series and returns the options for the chart library as JSON for a script
+// options draws the figure as one list of series and returns the options for the chart library as JSON for a script
 // element (json.Marshal escapes <, > and &). Colours are for the light background; the page's script replaces them on
 // the dark one.
-func (f *Figure) Options() ([]byte, error) {
+func (f *Figure) options() ([]byte, error) {
 	chart := charts.NewLine()
 	chart.SetGlobalOptions(f.global()...)
 	if f.Categories != nil {

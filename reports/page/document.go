@@ -1,27 +1,11 @@
 package page
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 )
-
-// Drawing is a Figure as plain data: the options for the chart library, and its values as text.
-type Drawing struct {
-	ID      string          `json:"id"`
-	Title   string          `json:"title"`
-	Caption string          `json:"caption,omitempty"` // the note, and what the curves are
-	Share   bool            `json:"share,omitempty"`
-	Wide    bool            `json:"wide,omitempty"`
-	Folded  bool            `json:"folded,omitempty"`
-	Height  int             `json:"height,omitempty"` // in pixels; 0 for the default
-	Key     []key           `json:"key,omitempty"`    // of a forest plot
-	Options json.RawMessage `json:"options"`
-	Data    [][]string      `json:"data"` // the first row is the head
-	// Sources are as Cell.SourceAt, of columns (".c2"), rows (".r3") or the whole ("").
-	Sources map[string]int `json:"sources,omitempty"`
-}
 
 // Talks are the shown episodes of one arm.
 type Talks struct {
@@ -61,42 +45,40 @@ func (p *Page) Draw() error {
 		switch {
 		case part.Table != nil:
 			for _, row := range part.Table.Rows {
-				for i, c := range row.Cells {
-					row.Cells[i].SourceAt, row.Cells[i].Value = number(c.Source), finite(c.Value) // as JSON gives it back
+				for i := range row.Cells { // as JSON gives it back
+					c := &row.Cells[i]
+					if c.SourceAt, c.Value = number(c.Source), finite(c.Value); c.Interval != nil &&
+						(finite(&c.Low) == nil || finite(&c.High) == nil) {
+						c.Interval = nil
+					}
 				}
 			}
 		case part.Figure != nil:
-			f := part.Figure
-			options, err := f.Options()
-			if err != nil {
-				return fmt.Errorf("figure %s: %w", f.ID, err)
+			if err := part.Figure.draw(number); err != nil {
+				return fmt.Errorf("figure %s: %w", part.Figure.ID, err)
 			}
-			d := &Drawing{ID: f.ID, Title: f.Title, Caption: f.Caption(), Share: f.Share, Folded: f.Folded,
-				Wide: f.Categories != nil || f.Lanes != nil || f.Scale != "", Height: f.height(), Options: options,
-				Data: Inert(f.CSV()), Sources: map[string]int{}}
-			if f.Effects != nil {
-				d.Key = f.Key()
-			}
-			sources := f.Sources()
-			for _, suffix := range slices.Sorted(maps.Keys(sources)) {
-				d.Sources[suffix] = number(sources[suffix])
-			}
-			part.Drawing = d
 		}
 	}
 	p.Drawn = true
 	return nil
 }
 
-// height returns the height of the drawing in pixels; 0 for the default.
-func (f *Figure) height() int {
+// draw completes the figure as plain data. number numbers a source.
+func (f *Figure) draw(number func(Source) int) (err error) {
+	f.Caption, f.Wide = strings.TrimSpace(f.Note+" "+f.drawing()), f.Categories != nil || f.Lanes != nil || f.Scale != ""
 	switch {
 	case f.Apart+f.Lower != "":
-		return 460
+		f.Height = 460
 	case f.Effects != nil:
-		return 36 + f.forestHeight()
-	case f.Lanes == nil:
-		return 0
+		f.Height, f.Key = 36+f.forestHeight(), f.key()
+	case f.Lanes != nil:
+		f.Height = 70 + 26*len(f.Lanes)
 	}
-	return 70 + 26*len(f.Lanes)
+	f.Data, f.Sources = Inert(f.CSV()), map[string]int{}
+	sources := f.sources()
+	for _, suffix := range slices.Sorted(maps.Keys(sources)) {
+		f.Sources[suffix] = number(sources[suffix])
+	}
+	f.Options, err = f.options()
+	return err
 }

@@ -10,8 +10,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-
-	"rcgrpo/reports/stats"
 )
 
 // CSV returns the table as rows of text, the first being the head, for its CSV file. Numbers are unrounded (shares as
@@ -65,13 +63,13 @@ func (t *Table) fields(column int) []field {
 			}})
 		}
 	}
-	share := func(c Cell) bool { return c.Of > 0 }
+	share := func(c Cell) bool { return c.Counts != nil }
 	bounds := func(c Cell) bool { return c.Interval != nil && c.Interval.Known() }
 	optional("count", share, func(c Cell) string { return strconv.Itoa(c.Count) })
 	optional("of", share, func(c Cell) string { return strconv.Itoa(c.Of) })
 	optional("low", bounds, func(c Cell) string { return exact(c.Interval.Low) })
 	optional("high", bounds, func(c Cell) string { return exact(c.Interval.High) })
-	optional("detail", func(c Cell) bool { return c.Detail != "" && c.Of == 0 && c.Interval == nil },
+	optional("detail", func(c Cell) bool { return c.Detail != "" && c.Counts == nil && c.Interval == nil },
 		func(c Cell) string { return c.Detail })
 	optional("mark", func(c Cell) bool { return c.Mark != MarkNone }, func(c Cell) string { return string(c.Mark) })
 	optional("source", func(c Cell) bool { return c.Source.By != "" }, func(c Cell) string { return c.Source.String() })
@@ -124,44 +122,6 @@ func (p *Page) JSON(w io.Writer) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", " ")
 	return e.Encode(p)
-}
-
-// cellJSON is a Cell without the parts that it lacks.
-type cellJSON struct {
-	Text     string   `json:"text"`
-	Detail   string   `json:"detail,omitempty"`
-	Value    *float64 `json:"value,omitempty"`
-	Count    *int     `json:"count,omitempty"` // of Of
-	Of       int      `json:"of,omitempty"`
-	Low      *float64 `json:"low,omitempty"`
-	High     *float64 `json:"high,omitempty"`
-	Mark     Mark     `json:"mark,omitempty"`
-	SourceAt int      `json:"source,omitempty"`
-}
-
-func (c Cell) MarshalJSON() ([]byte, error) {
-	cell := cellJSON{c.Text, c.Detail, finite(c.Value), nil, c.Of, nil, nil, c.Mark, c.SourceAt}
-	if c.Of > 0 {
-		cell.Count = &c.Count
-	}
-	if c.Interval != nil {
-		cell.Low, cell.High = finite(&c.Interval.Low), finite(&c.Interval.High)
-	}
-	return json.Marshal(cell)
-}
-
-func (c *Cell) UnmarshalJSON(text []byte) error {
-	var cell cellJSON
-	err := json.Unmarshal(text, &cell)
-	*c = Cell{Text: cell.Text, Detail: cell.Detail, Value: cell.Value, Of: cell.Of, Mark: cell.Mark,
-		SourceAt: cell.SourceAt}
-	if cell.Count != nil {
-		c.Count = *cell.Count
-	}
-	if cell.Low != nil && cell.High != nil {
-		c.Interval = &stats.Interval{Low: *cell.Low, High: *cell.High}
-	}
-	return err
 }
 
 // finite returns nil for a number that JSON cannot represent.

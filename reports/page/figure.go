@@ -1,6 +1,7 @@
 package page
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math"
@@ -17,32 +18,41 @@ import (
 // category; with Lanes, spans of a numeric axis in each lane; with Diagonal, points with intervals beside the line on
 // which both axes are equal; with Scale, points whose colour is a third value; with Effects, a forest plot.
 type Figure struct {
-	ID         string // unique on the page: "fig-reward"
-	Title      string
-	Note       string // how to read the figure
-	X, Y       string // axes, with units
-	Categories []string
-	Lanes      []string // from top to bottom
-	Diagonal   string   // meaning of the diagonal: "measured as forecast"
-	Scale      string   // meaning of the colour, with its unit: "difference, points"
-	Effects    []Effect // rows of a forest plot, all in one unit
-	Series     []Series
-	Smooth     int  // curves: updates in the moving average of the thick line; below 2 draws the mean itself
-	Stacked    bool // curves: stacked areas that add up to the whole
-	Share      bool // values are shares of one
-	Folded     bool // secondary: behind a fold in HTML, together with adjacent folded figures
+	ID      string          `json:"id"` // unique on the page: "fig-reward"
+	Title   string          `json:"title"`
+	Caption string          `json:"caption,omitempty"` // the note, and what the curves are; set by Draw, as Wide to Options
+	Share   bool            `json:"share,omitempty"`   // values are shares of one
+	Wide    bool            `json:"wide,omitempty"`
+	Folded  bool            `json:"folded,omitempty"` // secondary: in HTML behind a fold with adjacent folded figures
+	Height  int             `json:"height,omitempty"` // in pixels; 0 for the default
+	Key     []key           `json:"key,omitempty"`    // of a forest plot
+	Options json.RawMessage `json:"options"`          // for the chart library
+	// Data is the CSV file; the first row is the head. Required for lanes, otherwise it follows from curves or points.
+	Data [][]string `json:"data"`
+	// Sources are as Cell.SourceAt, of columns (".c2"), rows (".r3") or the whole (""); set by Draw.
+	Sources map[string]int `json:"sources,omitempty"`
+
+	Note       string   `json:"-"` // how to read the figure
+	X          string   `json:"-"` // axis, with its unit
+	Y          string   `json:"-"`
+	Categories []string `json:"-"`
+	Lanes      []string `json:"-"` // from top to bottom
+	Diagonal   string   `json:"-"` // meaning of the diagonal: "measured as forecast"
+	Scale      string   `json:"-"` // meaning of the colour, with its unit: "difference, points"
+	Effects    []Effect `json:"-"` // rows of a forest plot, all in one unit
+	Series     []Series `json:"-"`
+	Smooth     int      `json:"-"` // curves: updates in the moving average of the thick line; below 2 draws the mean itself
+	Stacked    bool     `json:"-"` // curves: stacked areas that add up to the whole
 
 	// Apart is the label of an arm whose values would flatten the curves of all others; "" if there is none. A second
 	// panel below the first shows the others.
-	Apart string
+	Apart string `json:"-"`
 
-	Lower string // axis of the lower panel, which shows the series with Lower set; "" for one panel
+	Lower string `json:"-"` // axis of the lower panel, which shows the series with Lower set; "" for one panel
 
 	Omitted bool `json:"-"` // only zeros, so that a page omits it; Reproduce computes it
 
-	Source Source // of the whole figure, if its curves and points have none
-
-	Data [][]string // the CSV file with its head; required for lanes, nil if it follows from curves or points
+	Source Source `json:"-"` // of the whole figure, if its curves and points have none
 }
 
 // Series is the part of one arm in a figure.
@@ -54,9 +64,8 @@ type Series struct {
 	Step    int    // index in the scale of colours, from 1; 0 for the colour of the arm
 	Lower   bool   // in the lower panel
 
-	X      []float64   // curves: the common axis of all Curves
-	Curves []Curve     // curves: one per seed
-	Ends   *[2]float64 // curves: means over the early and the late window, as in the tables; nil without a table
+	X      []float64 // curves: the common axis of all Curves
+	Curves []Curve   // curves: one per seed
 
 	Points []Point // without categories that have no value; with lanes, their intervals along X at lane Value
 
@@ -214,9 +223,6 @@ func movingAverage(y []float64, window int) []float64 {
 	return result
 }
 
-// Caption returns the note with a description of the curves and their smoothing window.
-func (f *Figure) Caption() string { return strings.TrimSpace(f.Note + " " + f.drawing()) }
-
 // drawing describes the curves; "" for other figures.
 func (f *Figure) drawing() string {
 	if !f.curves() || len(f.Series) == 0 {
@@ -251,25 +257,13 @@ func (f *Figure) drawing() string {
 	return text
 }
 
-// values returns the two numbers of a series for writers without drawings: the means over the windows of the tables, or
-// the first and last value.
-func (s *Series) values() (first, last float64) {
-	if s.Ends != nil {
-		return s.Ends[0], s.Ends[1]
-	}
-	logged := slices.DeleteFunc(slices.Clone(s.mean()), math.IsNaN)
-	if len(logged) == 0 {
+// ends returns the first and the last value of a drawn curve, for writers without drawings.
+func (f *Figure) ends(s *Series) (first, last float64) {
+	drawn := slices.DeleteFunc(slices.Clone(movingAverage(s.mean(), f.Smooth)), math.IsNaN)
+	if len(drawn) == 0 {
 		return math.NaN(), math.NaN()
 	}
-	return logged[0], logged[len(logged)-1]
-}
-
-// numbers describes the numbers of values.
-func (f *Figure) numbers() string {
-	if len(f.Series) > 0 && f.Series[0].Ends != nil {
-		return "Numbers: means over the early and the late window, as in the tables."
-	}
-	return fmt.Sprintf("Numbers: at the first and at the last %s.", f.X)
+	return drawn[0], drawn[len(drawn)-1]
 }
 
 // CSV returns the figure as rows of text, the first being the head, for the CSV file.
@@ -338,15 +332,6 @@ func (f *Figure) curveData() [][]string {
 		data = append(data, rows[x])
 	}
 	return data
-}
-
-// Means returns the curves' means over seeds as rows of text.
-func (f *Figure) Means() [][]string {
-	mean := Figure{X: f.X}
-	for _, s := range f.Series {
-		mean.Series = append(mean.Series, Series{Name: s.Name, X: s.X, Curves: []Curve{{Y: s.mean()}}})
-	}
-	return mean.CSV()
 }
 
 // Plain formats a number for data files with five significant digits; "" for NaN.

@@ -25,7 +25,7 @@ func TestOneArmThatFlattensTheOthersHasAPanelOfItsOwn(t *testing.T) {
 		if tc.figure.Apart != tc.want {
 			t.Errorf("%s: got %q apart, want %q", name, tc.figure.Apart, tc.want)
 		}
-		options, err := tc.figure.Options()
+		options, err := tc.figure.options()
 		if panels := strings.Count(string(options), `"gridIndex":1`); err != nil || (panels == 2) != (tc.want != "") {
 			t.Errorf("%s: %d axes of a second panel, %v", name, panels, err)
 		}

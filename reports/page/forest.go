@@ -17,8 +17,8 @@ func (f *Figure) Second() string {
 // key is the key of a mark, with its CSS class.
 type key struct{ Class, Text string }
 
-// Key explains the marks that a forest plot has.
-func (f *Figure) Key() []key {
+// key explains the marks that a forest plot has.
+func (f *Figure) key() []key {
 	var all []key
 	has := func(mark func(Effect) bool, k key) {
 		if slices.ContainsFunc(f.Effects, mark) {

@@ -131,7 +131,7 @@ func colourStyle() string {
 // block is a table, transcripts, or consecutive figures.
 type block struct {
 	Part
-	Figures []*Drawing
+	Figures []*Figure
 	More    string // titles of figures behind a fold; "" without a fold
 }
 
@@ -139,7 +139,7 @@ type block struct {
 func (s *Section) Blocks() []block {
 	var blocks []block
 	for _, part := range s.Parts {
-		last, f := len(blocks)-1, part.Drawing
+		last, f := len(blocks)-1, part.Figure
 		if f == nil {
 			blocks = append(blocks, block{Part: part})
 			continue
@@ -165,7 +165,7 @@ func sourceHash(script string) string {
 var pageFunctions = template.FuncMap{
 	"headID":  func(table string, column int) string { return CellID(table, 0, column+1) },
 	"cellID":  func(table string, row, column int) string { return CellID(table, row+1, column+1) },
-	"options": func(d *Drawing) template.JS { return template.JS(d.Options) },
+	"options": func(f *Figure) template.JS { return template.JS(f.Options) },
 	"address": func(t *Table) template.URL {
 		return template.URL("data:text/csv;charset=utf-8," + dataEscapes.Replace(csvText(t.CSV())))
 	},

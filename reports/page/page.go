@@ -43,10 +43,8 @@ type Section struct {
 // Part is an element of a section; exactly one of the first three fields is set.
 type Part struct {
 	Table  *Table  `json:"table,omitempty"`
-	Figure *Figure `json:"-"`
 	Talks  *Talks  `json:"talks,omitempty"`
-
-	Drawing *Drawing `json:"figure,omitempty"` // of Figure
+	Figure *Figure `json:"figure,omitempty"`
 
 	Set string `json:"-"` // of tasks; "" for a part that does not exist once for each set
 }

@@ -67,20 +67,17 @@ func (part *Part) values(p *Page) (in string, rows [][]string, name func(row int
 			return Source{}
 		}
 	}
-	d := part.Drawing
-	switch {
-	case d == nil && part.Figure == nil:
+	f := part.Figure
+	if f == nil {
 		return "", nil, nil, nil
-	case d == nil:
-		d = &Drawing{ID: part.Figure.ID, Data: Inert(part.Figure.CSV())}
 	}
-	names, more := 1, []string{"series", "task", "seed"}
-	for len(d.Data) > 0 && names < len(d.Data[0]) && slices.Contains(more, d.Data[0][names]) {
+	rows, names, more := Inert(f.CSV()), 1, []string{"series", "task", "seed"}
+	for len(rows) > 0 && names < len(rows[0]) && slices.Contains(more, rows[0][names]) {
 		names++
 	}
-	return d.ID, d.Data, func(row int) string { return strings.Join(d.Data[row][:min(names, len(d.Data[row]))], " | ") },
+	return f.ID, rows, func(row int) string { return strings.Join(rows[row][:min(names, len(rows[row]))], " | ") },
 		func(row, column int) Source {
-			return at(cmp.Or(d.Sources[fmt.Sprintf(".c%d", column+1)], d.Sources[fmt.Sprintf(".r%d", row)], d.Sources[""]))
+			return at(cmp.Or(f.Sources[fmt.Sprintf(".c%d", column+1)], f.Sources[fmt.Sprintf(".r%d", row)], f.Sources[""]))
 		}
 }
 
@@ -191,8 +188,8 @@ func Together(by, rows string, sources ...Source) Source {
 	return s
 }
 
-// Sources returns the sources of the figure's data: of the whole ("") or of its columns (".c2") or rows (".r3").
-func (f *Figure) Sources() map[string]Source {
+// sources returns the sources of the figure's data: of the whole ("") or of its columns (".c2") or rows (".r3").
+func (f *Figure) sources() map[string]Source {
 	if f.Source.By != "" {
 		return map[string]Source{"": f.Source}
 	}

@@ -138,7 +138,7 @@ func (t *Table) CountOnce() {
 	for r, row := range t.Rows {
 		for c := range row.Cells {
 			cell := &row.Cells[c]
-			if cell.Of == 0 {
+			if cell.Counts == nil {
 				continue
 			}
 			cell.Detail = strings.TrimPrefix(strings.TrimPrefix(cell.Detail, Fraction(*cell)), " · ")
@@ -155,7 +155,7 @@ func (t *Table) CountOnce() {
 		return
 	}
 	for c, cell := range t.Rows[most].Cells {
-		if cell.Of > 0 {
+		if cell.Counts != nil {
 			t.Columns[c].Detail = english.Plural(cell.Of, "episode", "")
 		}
 	}
@@ -184,15 +184,20 @@ const (
 
 // Cell is one value of a table.
 type Cell struct {
-	Text     string   // as printed: "85.0 %", "−0.151"
-	Detail   string   // printed smaller: "68/80 · 75.6 … 91.2"
-	Value    *float64 // the unrounded number of Text; nil for text
-	Count    int      // of Of; the value is a share if Of > 0
-	Of       int
-	Interval *stats.Interval // in the unit of Value
-	Mark     Mark
-	Source   Source // zero for fixed text
-	SourceAt int    // Source in Page.Sources, from 1; 0 without one
+	Text            string   `json:"text"`             // as printed: "85.0 %", "−0.151"
+	Detail          string   `json:"detail,omitempty"` // printed smaller: "68/80 · 75.6 … 91.2"
+	Value           *float64 `json:"value,omitempty"`  // the unrounded number of Text; nil for text
+	*Counts                  // of a share
+	*stats.Interval          // in the unit of Value
+	Mark            Mark     `json:"mark,omitempty"`
+	Source          Source   `json:"-"`                // zero for fixed text
+	SourceAt        int      `json:"source,omitempty"` // Source in Page.Sources, from 1; 0 without one
+}
+
+// Counts are the numbers of a share.
+type Counts struct {
+	Count int `json:"count"` // of Of
+	Of    int `json:"of"`
 }
 
 // Text returns a cell of text.
@@ -220,7 +225,7 @@ func ShareCell(count, of int, i stats.Interval) Cell {
 		return Cell{Text: "–"}
 	}
 	v := float64(count) / float64(of)
-	c := Cell{Text: Percent(v), Detail: fmt.Sprintf("%d/%d", count, of), Value: &v, Count: count, Of: of}
+	c := Cell{Text: Percent(v), Detail: fmt.Sprintf("%d/%d", count, of), Value: &v, Counts: &Counts{count, of}}
 	if i.Known() {
 		c.Detail, c.Interval = c.Detail+" · "+PercentRange(i), &i
 	}

@@ -12,7 +12,7 @@ import (
 func TestTableDataHoldsUnroundedNumbersAndTheirSources(t *testing.T) {
 	third := 1.0 / 3
 	table := &Table{Columns: []Column{{Name: "Arm"}, {Name: "Overall"}, {Name: "Note"}}, Rows: []Row{
-		{Cells: []Cell{Text("a"), {Text: "33.3 %", Detail: "1/3 · 0.0 … 90.0", Value: &third, Count: 1, Of: 3,
+		{Cells: []Cell{Text("a"), {Text: "33.3 %", Detail: "1/3 · 0.0 … 90.0", Value: &third, Counts: &Counts{1, 3},
 			Interval: &stats.Interval{Low: 0, High: 0.9}, Mark: MarkBest,
 			Source: Source{From: []string{"eval.a"}, By: "share"}}, Text("x, y").With("p = 1")}},
 		{Cells: []Cell{Text("b"), Text("–"), Text("")}},

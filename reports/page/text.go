@@ -267,10 +267,14 @@ func (f *Figure) text(out *sticky, width int) {
 
 // noteInText returns the note of the figure and what its numbers are.
 func (f *Figure) noteInText() string {
-	if f.curves() {
-		return strings.TrimSpace(f.Note + " " + f.numbers())
+	if !f.curves() {
+		return f.Note
 	}
-	return f.Note
+	numbers := "Numbers: at the first and at the last " + f.X
+	if f.Smooth > 1 {
+		numbers += fmt.Sprintf(", as a moving average over %d", f.Smooth)
+	}
+	return strings.TrimSpace(f.Note + " " + numbers + ".")
 }
 
 // lines returns a line for each effect, category, point or series. A map has none, because the table below has its
@@ -285,8 +289,9 @@ func (f *Figure) lines() (lines []string) {
 			lines = append(lines, strings.Join(row, " · "))
 		}
 	default:
-		for _, s := range f.Series {
-			first, last := s.values()
+		for i := range f.Series {
+			s := &f.Series[i]
+			first, last := f.ends(s)
 			lines = append(lines, fmt.Sprintf("%s: %s → %s", s.full(), Significant(first), Significant(last)))
 		}
 	}

@@ -11,7 +11,10 @@ import (
 const Level = 0.95
 
 // Interval is a confidence interval.
-type Interval struct{ Low, High float64 }
+type Interval struct {
+	Low  float64 `json:"low"`
+	High float64 `json:"high"`
+}
 
 // Unknown is the interval of a value that cannot be estimated.
 var Unknown = Interval{math.NaN(), math.NaN()}
