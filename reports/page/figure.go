@@ -17,10 +17,11 @@ import (
 // Figure is a drawing as a plain value: curves over a numeric axis; with Categories, points with intervals above each
 // category; with Lanes, spans of a numeric axis in each lane; with Diagonal, points with intervals beside the line on
 // which both axes are equal; with Scale, points whose colour is a third value; with Effects, a forest plot.
+// Draw sets Caption, Wide, Height, Key, Options and Sources.
 type Figure struct {
 	ID      string          `json:"id"` // unique on the page: "fig-reward"
 	Title   string          `json:"title"`
-	Caption string          `json:"caption,omitempty"` // the note, and what the curves are; set by Draw, as Wide to Options
+	Caption string          `json:"caption,omitempty"` // the note, and what the curves are
 	Share   bool            `json:"share,omitempty"`   // values are shares of one
 	Wide    bool            `json:"wide,omitempty"`
 	Folded  bool            `json:"folded,omitempty"` // secondary: in HTML behind a fold with adjacent folded figures
@@ -29,7 +30,7 @@ type Figure struct {
 	Options json.RawMessage `json:"options"`          // for the chart library
 	// Data is the CSV file; the first row is the head. Required for lanes, otherwise it follows from curves or points.
 	Data [][]string `json:"data"`
-	// Sources are as Cell.SourceAt, of columns (".c2"), rows (".r3") or the whole (""); set by Draw.
+	// Sources are as Cell.SourceAt, of columns (".c2"), rows (".r3") or the whole ("").
 	Sources map[string]int `json:"sources,omitempty"`
 
 	Note       string   `json:"-"` // how to read the figure
@@ -41,7 +42,7 @@ type Figure struct {
 	Scale      string   `json:"-"` // meaning of the colour, with its unit: "difference, points"
 	Effects    []Effect `json:"-"` // rows of a forest plot, all in one unit
 	Series     []Series `json:"-"`
-	Smooth     int      `json:"-"` // curves: updates in the moving average of the thick line; below 2 draws the mean itself
+	Smooth     int      `json:"-"` // curves: updates in the moving average of the thick line; below 2: the mean
 	Stacked    bool     `json:"-"` // curves: stacked areas that add up to the whole
 
 	// Apart is the label of an arm whose values would flatten the curves of all others; "" if there is none. A second
