@@ -71,8 +71,8 @@ func (s *settings) Check() (diags hcl.Diagnostics) {
 		s.At["thinking"], "Claude thinks with a number of tokens of at least 1024, such as \"8000\"; got %q.", s.Thinking)
 	bad(s.API == "glm" && s.Thinking != "" && s.Thinking != "enabled" && s.Thinking != "disabled", "Unknown thinking",
 		s.At["thinking"], "GLM's thinking is \"enabled\" or \"disabled\"; got %q.", s.Thinking)
-	bad(s.Extra != nil && s.Extra[0] != '{', "Wrong type", s.At["extra"], "extra is an object with fields of the request, such as "+
-		"{ top_k = 5 }.")
+	bad(s.Extra != nil && s.Extra[0] != '{', "Wrong type", s.At["extra"],
+		"extra is an object with fields of the request, such as { top_k = 5 }.")
 	bad(strings.ContainsAny(s.Key, "= "), "Wrong variable", s.At["key"],
 		"key is the name of an environment variable, not the key itself; got %d characters.", len(s.Key))
 	return diags
