@@ -2,6 +2,7 @@ package lang_test
 
 import (
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hashicorp/hcl/v2"
 	"golang.org/x/sys/unix"
 
 	"rcgrpo/engine/artifact"
@@ -158,4 +160,24 @@ func TestFolderDigestCoversNamesAndContentsInLittleMemory(t *testing.T) {
 	if digest() == got {
 		t.Error("changed file: got the same digest, want another")
 	}
+}
+
+type extra struct {
+	Extra json.RawMessage `hcl:"extra,optional"`
+}
+
+func (*extra) Check() hcl.Diagnostics { return nil }
+
+func TestASettingOfPlainValuesIsTheirJSON(t *testing.T) {
+	kinds := lang.Registry{{Name: "extra", New: func() lang.Stage { return &extra{} }, Outputs: enginetest.FilesOut}}
+	const stage = "stage \"extra\" \"s\" {\n  extra = { b = [1, 0.1, true, null], a = %s }\n}\n"
+	x, diags := enginetest.Load(t, kinds, fmt.Sprintf(stage, `"x"`))
+	if diags.HasErrors() {
+		t.Fatal(diags)
+	}
+	const want = `{"a":"x","b":[1,0.1,true,null]}`
+	wantEqual(t, "value", string(x.Nodes[0].Stage.(*extra).Extra), want)
+	wantEqual(t, "in the key", x.Nodes[0].Settings[0].Value, want)
+	_, diags = enginetest.Load(t, kinds, fmt.Sprintf(stage, `dir(".")`))
+	must.Contain(t, enginetest.Mistakes(diags), "extra must be a plain value")
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/convert"
+	ctyjson "github.com/zclconf/go-cty/cty/json"
 
 	"rcgrpo/engine/artifact"
 )
@@ -415,8 +416,8 @@ func (d *decoder) decodeValue(dst reflect.Value, val cty.Value, f *field, expr h
 	case durationGoType, bytesGoType:
 		d.quantity(dst, val, expr, path)
 		return
-	case anyGoType:
-		dst.Set(reflect.ValueOf(d.dynamic(val, expr, path)))
+	case jsonGoType:
+		d.json(dst, val, expr, path)
 		return
 	}
 	switch dst.Kind() {
@@ -586,46 +587,18 @@ func (d *decoder) element(e element, f *field, t reflect.Type) reflect.Value {
 	return dst
 }
 
-// dynamic converts a value of any type to Go: bool, string, float64 or int64, []any, map[string]any, artifact.Ref
-// and artifact.File.
-func (d *decoder) dynamic(val cty.Value, expr hclsyntax.Expression, path string) any {
-	t := val.Type()
-	switch {
-	case !val.IsKnown() || val.IsNull():
-		d.doubt = d.doubt || !val.IsKnown()
-		return nil
-	case t == cty.Bool:
-		return val.True()
-	case t == cty.String:
-		return val.AsString()
-	case t == cty.Number:
-		if n, exact := val.AsBigFloat().Int64(); exact == big.Exact {
-			return n
-		}
-		x, _ := val.AsBigFloat().Float64()
-		return x
-	case t == fileType:
-		return *val.EncapsulatedValue().(*artifact.File)
-	case t == refType || instanceOf(val) != nil:
-		if refs := d.references(val, &field{}, expr, path, false); len(refs) == 1 {
-			return refs[0]
-		}
-		return nil
-	case isList(t):
-		out := []any{}
-		for e := range elements(val, expr, path) {
-			out = append(out, d.dynamic(e.value, e.expr, e.path))
-		}
-		return out
-	case isMap(t):
-		out := map[string]any{}
-		for e := range elements(val, expr, path) {
-			out[e.key] = d.dynamic(e.value, e.expr, e.path)
-		}
-		return out
+// json stores the JSON of a value.
+func (d *decoder) json(dst reflect.Value, val cty.Value, expr hclsyntax.Expression, path string) {
+	if !val.IsWhollyKnown() {
+		d.doubt = true
+		return
 	}
-	d.wrongType(val, expr, path, "a plain value, a file or a reference")
-	return nil
+	text, err := ctyjson.Marshal(val, val.Type())
+	if _, hasData := findData(val); hasData || err != nil {
+		d.wrongType(val, expr, path, "a plain value, without files and references")
+		return
+	}
+	dst.SetBytes(text)
 }
 
 type element struct {

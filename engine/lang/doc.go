@@ -20,8 +20,8 @@
 // settings.txt.
 //
 // A field may be a bool, string, integer, float, time.Duration, or a pointer to one of these (nil if absent); a slice
-// or a map with string keys of these; any; artifact.Ref, artifact.File, artifact.Data (either of the two), and slices
-// and maps of the three; or a nested struct for a block.
+// or a map with string keys of these; artifact.Ref, artifact.File, artifact.Data (either of the two), and slices
+// and maps of the three; json.RawMessage for any plain value; or a nested struct for a block.
 // A block with defaults is a pointer: if the block is absent, the value from New remains; if it is present, attributes
 // that it does not set keep their defaults. Repeated blocks are slices of structs. Fields of embedded structs are
 // settings of the outer struct. A Ref has no seed, unless the kind reads all seeds.

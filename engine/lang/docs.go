@@ -133,7 +133,7 @@ func typeName(t reflect.Type, ports []string) string {
 		return "time"
 	case bytesGoType:
 		return "size"
-	case anyGoType:
+	case jsonGoType:
 		return "any"
 	}
 	switch t.Kind() {
@@ -181,7 +181,7 @@ func defaultText(v reflect.Value, optional bool) string {
 		return ""
 	}
 	switch v.Kind() {
-	case reflect.Pointer, reflect.Interface:
+	case reflect.Pointer:
 		if v.IsNil() {
 			return ""
 		}

@@ -65,7 +65,7 @@ func (k *Kind) Accepts(setting string) (types []string, several, ok bool) {
 			several = several || t.Kind() == reflect.Slice && t.Elem() == refGoType
 			t = t.Elem()
 		}
-		return fields[i].ports, several, t == refGoType || t == dataGoType || t == anyGoType
+		return fields[i].ports, several, t == refGoType || t == dataGoType
 	}
 }
 

@@ -2,6 +2,7 @@ package lang
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -53,8 +54,7 @@ func (w *settingsWalker) block(v reflect.Value, path string, inKey bool) {
 // leaf records one value: a reference as an edge, a file as its digest. Lists and maps that contain references or
 // files are flattened; any other value is one setting.
 func (w *settingsWalker) leaf(v reflect.Value, path string, from origin, inKey bool) {
-	switch k := v.Kind(); {
-	case k == reflect.Interface && !v.IsNil(), k == reflect.Pointer && !v.IsNil() && isData(v.Type().Elem()):
+	if v.Kind() == reflect.Pointer && !v.IsNil() && isData(v.Type().Elem()) {
 		v = v.Elem()
 	}
 	switch {
@@ -71,11 +71,11 @@ func (w *settingsWalker) leaf(v reflect.Value, path string, from origin, inKey b
 		data := v.Interface().(artifact.Data)
 		w.leaf(reflect.ValueOf(data.Ref), path, from, inKey)
 		w.leaf(reflect.ValueOf(data.File), path, from, inKey)
-	case holdsData(v) && v.Kind() == reflect.Slice:
+	case holdsData(v.Type()) && v.Kind() == reflect.Slice:
 		for i := range v.Len() {
 			w.leaf(v.Index(i), fmt.Sprintf("%s[%d]", path, i), from, inKey)
 		}
-	case holdsData(v) && v.Kind() == reflect.Map:
+	case holdsData(v.Type()) && v.Kind() == reflect.Map:
 		keys := v.MapKeys()
 		slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
 		for _, k := range keys {
@@ -95,25 +95,11 @@ func (w *settingsWalker) add(s Setting, from origin) {
 }
 
 // holdsData reports whether a list or map contains references or files, at any depth.
-func holdsData(v reflect.Value) bool {
-	if v.Kind() != reflect.Slice && v.Kind() != reflect.Map {
-		return false
+func holdsData(t reflect.Type) bool {
+	for t.Kind() == reflect.Slice || t.Kind() == reflect.Map {
+		t = t.Elem()
 	}
-	switch t := v.Type().Elem(); {
-	case isData(t):
-		return true
-	case t.Kind() != reflect.Interface && t.Kind() != reflect.Slice && t.Kind() != reflect.Map:
-		return false
-	}
-	for _, e := range v.Seq2() {
-		if e.Kind() == reflect.Interface && !e.IsNil() {
-			e = e.Elem()
-		}
-		if isData(e.Type()) || holdsData(e) {
-			return true
-		}
-	}
-	return false
+	return isData(t)
 }
 
 func isData(t reflect.Type) bool { return t == refGoType || t == fileGoType || t == dataGoType }
@@ -121,6 +107,12 @@ func isData(t reflect.Type) bool { return t == refGoType || t == fileGoType || t
 // canonical returns the JSON of a value: sorted keys, no HTML escapes, empty and missing lists alike, durations as
 // text. Equal values have equal JSON.
 func canonical(v reflect.Value) string {
+	switch v.Type() {
+	case durationGoType:
+		return JSONText(v.Interface().(time.Duration).String())
+	case jsonGoType:
+		return cmp.Or(string(v.Bytes()), "null")
+	}
 	switch v.Kind() {
 	case reflect.Slice:
 		var items []string
@@ -135,14 +127,11 @@ func canonical(v reflect.Value) string {
 		}
 		slices.Sort(items)
 		return "{" + strings.Join(items, ",") + "}"
-	case reflect.Pointer, reflect.Interface:
+	case reflect.Pointer:
 		if v.IsNil() {
 			return "null"
 		}
 		return canonical(v.Elem())
-	}
-	if v.Type() == durationGoType {
-		return JSONText(v.Interface().(time.Duration).String())
 	}
 	return JSONText(v.Interface())
 }

@@ -67,19 +67,24 @@ var pureFunctions = sync.OnceValue(func() map[string]function.Function {
 func withoutData(f function.Function) function.Function {
 	return guarded(f, func(args []cty.Value) error {
 		for i, arg := range args {
-			err := cty.Walk(arg, func(_ cty.Path, v cty.Value) (bool, error) {
-				if t := v.Type(); t == refType || t == fileType {
-					return false, function.NewArgErrorf(i,
-						"%s cannot be converted to a string; assign it to a setting without a function", describe(v))
-				}
-				return true, nil
-			})
-			if err != nil {
-				return err
+			if data, ok := findData(arg); ok {
+				return function.NewArgErrorf(i,
+					"%s cannot be converted to a string; assign it to a setting without a function", describe(data))
 			}
 		}
 		return nil
 	})
+}
+
+// findData returns a reference or a file in a value.
+func findData(val cty.Value) (found cty.Value, ok bool) {
+	_ = cty.Walk(val, func(_ cty.Path, v cty.Value) (bool, error) {
+		if v.Type() == refType || v.Type() == fileType {
+			found, ok = v, true
+		}
+		return !ok, nil
+	})
+	return found, ok
 }
 
 // ofLists adds the name of the string function to the error of a list function that is called with a string.

@@ -2,6 +2,7 @@ package lang
 
 import (
 	_ "embed"
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"strings"
@@ -45,7 +46,7 @@ var (
 	dataGoType     = reflect.TypeFor[artifact.Data]()
 	durationGoType = reflect.TypeFor[time.Duration]()
 	bytesGoType    = reflect.TypeFor[byteSize]()
-	anyGoType      = reflect.TypeFor[any]()
+	jsonGoType     = reflect.TypeFor[json.RawMessage]()
 )
 
 // byteSize is a number of bytes, written "16GB" or "512MiB".

@@ -2,6 +2,7 @@ package lang
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -110,7 +111,7 @@ type executorBlock struct {
 	// "local" or "slurm"; default: the name
 	Type string `hcl:"type,optional"`
 	// IDs of devices, such as [0, 1] or ["GPU-…"]; default: the indexes of nvidia-smi
-	GPUs []any `hcl:"gpus,optional"`
+	GPUs []json.RawMessage `hcl:"gpus,optional"`
 	// slots; 0: the CPUs that this process may use; slurm: of a stage that names none (1)
 	CPUs uint32 `hcl:"cpus,optional"`
 	// size such as "64GB"; default: no limit; slurm: of a stage that names none ("4GB")
@@ -289,13 +290,11 @@ func (l *loader) siteGPUs(e executorBlock) {
 	site := l.x.Site
 	site.AutoGPUs, site.GPUs = false, []string{}
 	for _, id := range e.GPUs {
-		text, isText := id.(string)
-		n, isNumber := id.(int64)
-		if isNumber {
-			text = strconv.FormatInt(n, 10)
-		}
+		text, isText := strings.CutPrefix(string(id), `"`)
+		text = strings.TrimSuffix(text, `"`)
+		_, err := strconv.ParseUint(text, 10, 32)
 		switch {
-		case !isText && !isNumber || n < 0 || text == "" || strings.ContainsAny(text, ", "):
+		case !isText && err != nil, text == "" || strings.ContainsAny(text, ", "):
 			l.errorf(e.At["gpus"], "Wrong type", "gpus must be a list of device IDs, such as [0, 1] or [\"GPU-…\"].")
 		case slices.Contains(site.GPUs, text):
 			l.errorf(e.At["gpus"], "Duplicate device", "Device %s occurs twice in gpus; remove one.", text)

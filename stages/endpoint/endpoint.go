@@ -50,7 +50,7 @@ type settings struct {
 	// sent
 	Thinking string `hcl:"thinking,optional"`
 	// object with further fields of every request
-	Extra any `hcl:"extra,optional"`
+	Extra json.RawMessage `hcl:"extra,optional"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }
@@ -71,9 +71,8 @@ func (s *settings) Check() (diags hcl.Diagnostics) {
 		s.At["thinking"], "Claude thinks with a number of tokens of at least 1024, such as \"8000\"; got %q.", s.Thinking)
 	bad(s.API == "glm" && s.Thinking != "" && s.Thinking != "enabled" && s.Thinking != "disabled", "Unknown thinking",
 		s.At["thinking"], "GLM's thinking is \"enabled\" or \"disabled\"; got %q.", s.Thinking)
-	_, object := s.Extra.(map[string]any)
-	bad(s.Extra != nil && !object, "Wrong type", s.At["extra"], "extra is an object with fields of the request, such as "+
-		"{ top_k = 5 }.")
+	bad(s.Extra != nil && s.Extra[0] != '{', "Wrong type", s.At["extra"],
+		"extra is an object with fields of the request, such as { top_k = 5 }.")
 	bad(strings.ContainsAny(s.Key, "= "), "Wrong variable", s.At["key"],
 		"key is the name of an environment variable, not the key itself; got %d characters.", len(s.Key))
 	return diags
@@ -90,12 +89,9 @@ func (s *settings) WithoutEffect() map[string]string {
 // Endpoint returns the content of the artifact. Extra is checked to be an object.
 func (s *settings) Endpoint() *provider.Settings {
 	key, base := provider.Defaults(s.API)
-	e := &provider.Settings{API: s.API, Model: s.Model, Mode: s.Mode, Key: cmp.Or(s.Key, key),
-		BaseURL: cmp.Or(s.BaseURL, base), Temperature: s.Temperature, MaxTokens: s.MaxTokens, Thinking: s.Thinking}
-	if s.Extra != nil {
-		e.Extra, _ = json.Marshal(s.Extra)
-	}
-	return e
+	return &provider.Settings{API: s.API, Model: s.Model, Mode: s.Mode, Key: cmp.Or(s.Key, key),
+		BaseURL: cmp.Or(s.BaseURL, base), Temperature: s.Temperature, MaxTokens: s.MaxTokens, Thinking: s.Thinking,
+		Extra: s.Extra}
 }
 
 // Reach implements lang.Reacher. The stages that read the endpoint make the calls.
