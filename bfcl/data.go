@@ -205,7 +205,7 @@ func (l *loader) checkDocumented() {
 	for _, class := range l.undocumented {
 		uses := func(t *Task) bool { return slices.Contains(t.Classes, class.Name) }
 		if slices.ContainsFunc(l.data.tasks, uses) {
-			l.fault(docFile(class), 0, "", "file not found; it documents the functions of class %s", class.Name)
+			l.fault(docFile(class), 0, "", "file not found; it documents the tools of class %s", class.Name)
 		}
 	}
 }
@@ -234,9 +234,9 @@ func (l *loader) readDocs() {
 			case doc.Name == nil:
 				l.fault(file, line, "name", "missing")
 			case tools()[*doc.Name].class != class:
-				l.fault(file, line, "name", "class %s has no function %q", class.Name, *doc.Name)
+				l.fault(file, line, "name", "class %s has no tool %q", class.Name, *doc.Name)
 			case known[*doc.Name]:
-				l.fault(file, line, "name", "function %q is documented twice", *doc.Name)
+				l.fault(file, line, "name", "tool %q is documented twice", *doc.Name)
 			default:
 				known[*doc.Name] = true
 				l.data.docs[class.Name] = append(l.data.docs[class.Name], ToolDoc{*doc.Name, slices.Clone(text)})
@@ -244,7 +244,7 @@ func (l *loader) readDocs() {
 		})
 		for _, m := range class.Methods {
 			if !known[m.Name] {
-				l.fault(file, 0, "", "function %q of class %s has no document", m.Name, class.Name)
+				l.fault(file, 0, "", "tool %q of class %s has no document", m.Name, class.Name)
 			}
 		}
 	}
@@ -566,7 +566,7 @@ func (p place) readMissed(d *py.Dict, q *question) {
 		names, _ := texts(p, v, at)
 		for i, name := range names {
 			if t, known := tools()[name]; !known || !slices.Contains(q.classes, t.class.Name) {
-				p.fault(fmt.Sprintf("%s[%d]", at, i), "function %q does not belong to the involved classes", name)
+				p.fault(fmt.Sprintf("%s[%d]", at, i), "tool %q does not belong to the involved classes", name)
 			}
 		}
 		q.revealed[turn] = names
@@ -647,22 +647,22 @@ func (l *loader) join(q question, a answer) {
 func callFault(t *Task, call string) string {
 	a, ok := readAction(call)
 	if !ok {
-		return fmt.Sprintf("%q is not a call of a function by name", call)
+		return fmt.Sprintf("%q is not a call of a tool by name", call)
 	}
 	known, ok := tools()[a.name]
 	if !ok {
-		return fmt.Sprintf("unknown function %q", a.name)
+		return fmt.Sprintf("unknown tool %q", a.name)
 	}
 	if !slices.Contains(t.Classes, known.class.Name) {
-		return fmt.Sprintf("function %q belongs to %s, which is not an involved class", a.name, known.class.Name)
+		return fmt.Sprintf("tool %q belongs to %s, which is not an involved class", a.name, known.class.Name)
 	}
 	args := map[string]bool{}
 	for _, arg := range a.args {
 		if arg.name == "" {
-			return fmt.Sprintf("%q has more arguments than function %s takes", call, a.name)
+			return fmt.Sprintf("%q has more arguments than tool %s takes", call, a.name)
 		}
 		if !slices.ContainsFunc(known.method.Params, func(p api.Param) bool { return p.Name == arg.name }) {
-			return fmt.Sprintf("function %s has no parameter %q", a.name, arg.name)
+			return fmt.Sprintf("tool %s has no parameter %q", a.name, arg.name)
 		}
 		args[arg.name] = true
 	}

@@ -92,8 +92,8 @@ func TestDamagedDataIsReportedAndTheRestLoads(t *testing.T) {
 		"missing question": {base, withoutLine10, answers + ":10: id: ", "not the id of a readable question", 1},
 		"wrong turn count": {answers, changeLine(7, `"ground_truth": [`, `"ground_truth": [[], `),
 			answers + ":7: ground_truth: ", "as in the question", 1},
-		"unknown function": {answers, changeLine(1, `cd(folder`, `chdir(folder`),
-			answers + ":1: ground_truth[0][0]: ", `unknown function "chdir"`, 1},
+		"unknown tool": {answers, changeLine(1, `cd(folder`, `chdir(folder`),
+			answers + ":1: ground_truth[0][0]: ", `unknown tool "chdir"`, 1},
 		"function of another class": {answers, changeLine(1, `cd(folder='document')`, `get_watchlist()`),
 			answers + ":1: ground_truth[0][0]: ", "not an involved class", 1},
 		"unknown parameter": {answers, changeLine(1, `cd(folder=`, `cd(directory=`),
@@ -127,9 +127,9 @@ func TestDamagedDataIsReportedAndTheRestLoads(t *testing.T) {
 			"BFCL_v4_multi_turn_miss_func.json:1: missed_function.93: ", "not a turn", 1},
 		"document of a function that does not exist": {"multi_turn_func_doc/math_api.json",
 			changeLine(1, `"name": "`, `"name": "not_`),
-			"multi_turn_func_doc/math_api.json:1: name: ", "has no function", 0},
+			"multi_turn_func_doc/math_api.json:1: name: ", "has no tool", 0},
 		"documents missing": {"multi_turn_func_doc/math_api.json", func(string) string { return "" },
-			"multi_turn_func_doc/math_api.json: ", "documents the functions of class MathAPI", 0},
+			"multi_turn_func_doc/math_api.json: ", "documents the tools of class MathAPI", 0},
 		"long-context constant missing": {"long_context.json", func(s string) string {
 			return strings.Replace(s, `"MA_5_EXTENSION"`, `"MA_6_EXTENSION"`, 1)
 		}, "long_context.json: MA_5_EXTENSION: ", "missing", -1},

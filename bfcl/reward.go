@@ -37,7 +37,7 @@ func readAction(call string) (action, bool) {
 	return a, true
 }
 
-// callByName parses a call of a function by its name. It returns nil if Python cannot compile the
+// callByName parses a call of a tool by its name. It returns nil if Python cannot compile the
 // text, or if the text is another expression.
 func callByName(call string) *py.Call {
 	e, err := py.Parse(call)

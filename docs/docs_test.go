@@ -18,9 +18,26 @@ import (
 	"rcgrpo/internal/must"
 )
 
+// Describe panics if a tag or a type of a setting is none of package lang.
 func TestKindsAreSound(t *testing.T) {
-	for _, mistake := range kinds().Check() {
-		t.Error(mistake)
+	taken := map[string]bool{}
+	for _, s := range lang.StageSettings() {
+		taken["setting "+s.Name] = true
+	}
+	for _, k := range kinds() {
+		d := k.Describe()
+		for _, preset := range k.Presets() {
+			k.DescribePreset(preset)
+		}
+		if taken[k.Name] || d.Summary == "" || d.Version < 1 || k.AfterFailures && !k.InProcess {
+			t.Errorf("kind %s: want a name of its own, a summary, a version, and AfterFailures with InProcess only", k.Name)
+		}
+		taken[k.Name] = true
+		for _, s := range d.Settings {
+			if taken["setting "+s.Name] {
+				t.Errorf("kind %s: setting %s means something else in every stage", k.Name, s.Name)
+			}
+		}
 	}
 }
 

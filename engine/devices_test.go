@@ -54,7 +54,7 @@ func TestStageWaitsForTheEndOfAForeignProcess(t *testing.T) {
 	ownLedger(t)
 	dir := fakeDriver(t, "0, GPU-aaa, 81920, 4\n", "GPU-aaa, 999999999, 1200\n")
 	l := newLab(t, onDevice+toyStage("beside", "text = \"beside\""))
-	l.Put("site.hcl", "executor \"local\" {\n gpus = \"auto\"\n}\n")
+	l.Put("site.hcl", "executor \"local\" {\n}\n")
 	notes, started := make(chan string, 8), make(chan string, 8)
 	done := l.Start(t.Context(), func(e runs.Event) {
 		switch e.Kind {

@@ -20,10 +20,7 @@ func (r *run) openRemote() {
 
 // closeRemote waits for the results that are being sent and reports those that were not.
 func (r *run) closeRemote() {
-	if err := r.Remote.Close(); err != nil {
-		r.note("", "%v", err)
-	}
-	if n := r.Remote.Unsent(); n > 0 {
+	if n := r.Remote.Close(); n > 0 {
 		r.note("", "%d of the results are not in remote %s; `rcgrpo store push` sends what is missing", n, r.Remote.Name)
 	}
 }

@@ -79,7 +79,7 @@ func (c *command) completeFirst(candidates func() []string) {
 // onlyExperiment loads the only experiment of this folder without printing diagnostics. It has no nodes if there is
 // none, or if it has errors.
 func (c *command) onlyExperiment() *lang.Experiment {
-	path, err := lang.FindExperiment(".")
+	path, err := lang.FindExperiment(".", nil)
 	if err != nil {
 		return &lang.Experiment{}
 	}

@@ -327,7 +327,7 @@ func orOnlyExperiment(path string) (string, error) {
 	if path != "" {
 		return path, nil
 	}
-	path, err := lang.FindExperiment(".")
+	path, err := lang.FindExperiment(".", nil)
 	if err != nil {
 		return "", usageError{err}
 	}

@@ -152,11 +152,7 @@ func fetchText(p *plan.Plan, n *plan.Planned) string {
 	if len(n.FetchPorts) == 0 {
 		return from + "the manifest; no stage that runs reads its bytes"
 	}
-	text := from + strings.Join(n.FetchPorts, ", ") + ", " + lang.BytesText(n.FetchBytes())
-	if s := p.Remote.Seconds(n.FetchBytes()); s >= minDuration.Seconds() {
-		text += ", ~" + runs.DurationText(s)
-	}
-	return text
+	return from + strings.Join(n.FetchPorts, ", ") + ", " + lang.BytesText(n.FetchBytes())
 }
 
 // minDuration is the shortest expected time that a plan mentions.
@@ -285,11 +281,7 @@ func planSummary(p *plan.Plan, f plan.Forecast) string {
 		text += "."
 	}
 	if f.FetchBytes > 0 {
-		text += " " + lang.BytesText(f.FetchBytes) + " to fetch"
-		if s := p.Remote.Seconds(f.FetchBytes); s >= minDuration.Seconds() {
-			text += " in about " + runs.DurationText(s)
-		}
-		text += "."
+		text += " " + lang.BytesText(f.FetchBytes) + " to fetch."
 	}
 	if n := len(p.Experiment.Nodes) - len(p.Nodes); n > 0 {
 		text += fmt.Sprintf(" --target excludes %s.", english.Plural(n, "other", ""))
@@ -482,10 +474,9 @@ type planNodeJSON struct {
 
 // fetchJSON is what a run fetches from the remote store.
 type fetchJSON struct {
-	Remote  string   `json:"remote"`
-	Ports   []string `json:"ports"` // whose bytes a run needs; none: only the manifest
-	Bytes   int64    `json:"fetch_bytes"`
-	Seconds float64  `json:"fetch_seconds,omitempty"` // absent if unknown
+	Remote string   `json:"remote"`
+	Ports  []string `json:"ports"` // whose bytes a run needs; none: only the manifest
+	Bytes  int64    `json:"fetch_bytes"`
 }
 
 // memoryJSON is the memory that a node needs on its device.
@@ -513,8 +504,7 @@ type forecastJSON struct {
 	Bytes    int64   `json:"disk_bytes"`
 	Unknown  int     `json:"unknown"` // nodes without an estimate; not part of the sums
 
-	FetchBytes   int64   `json:"fetch_bytes,omitempty"`
-	FetchSeconds float64 `json:"fetch_seconds,omitempty"` // absent if unknown
+	FetchBytes int64 `json:"fetch_bytes,omitempty"`
 }
 
 type planInputJSON struct {
@@ -535,8 +525,7 @@ func writePlanJSON(w io.Writer, p *plan.Plan, f plan.Forecast) error {
 	out := planJSON{
 		1, p.Experiment.Name, p.Store.Dir(), p.Experiment.Seeds, p.Changes(), p.Counts(), []planNodeJSON{},
 		p.Experiment.Source.Sets, p.Experiment.Disabled, p.Unlike(),
-		forecastJSON{f.Wall.Seconds(), f.Work.Seconds(), f.GPUHours, f.Stated, f.Bytes, f.Unknown, f.FetchBytes,
-			p.Remote.Seconds(f.FetchBytes)},
+		forecastJSON{f.Wall.Seconds(), f.Work.Seconds(), f.GPUHours, f.Stated, f.Bytes, f.Unknown, f.FetchBytes},
 	}
 	for _, n := range p.Nodes {
 		j := planNodeJSON{
@@ -550,8 +539,7 @@ func writePlanJSON(w io.Writer, p *plan.Plan, f plan.Forecast) error {
 			j.Cause = &n.Cause
 		}
 		if n.Verb == plan.Fetch {
-			j.Fetch = &fetchJSON{p.Remote.Name, append([]string{}, n.FetchPorts...), n.FetchBytes(),
-				p.Remote.Seconds(n.FetchBytes())}
+			j.Fetch = &fetchJSON{p.Remote.Name, append([]string{}, n.FetchPorts...), n.FetchBytes()}
 		}
 		if at, ok := f.Placements[n]; ok {
 			j.Placement = &placementJSON{at.Executor, at.CPUs, at.GPUs, at.Start.Seconds(), at.Unfit}

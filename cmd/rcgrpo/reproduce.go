@@ -289,7 +289,7 @@ func findBeside(dir, name string) (string, error) {
 	file := filepath.Join(dir, name+".hcl")
 	_, err := os.Stat(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return lang.FindExperiment(dir)
+		return lang.FindExperiment(dir, nil)
 	}
 	return file, err
 }

@@ -16,7 +16,6 @@ import (
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/remote"
-	"rcgrpo/engine/runs"
 )
 
 // siteRemote opens the store and the remote store of the site file.
@@ -138,11 +137,7 @@ func (c *command) transfer(r *remote.Remote, verb string, all []*artifact.Manife
 	for _, m := range all {
 		bytes += m.Bytes()
 	}
-	text := fmt.Sprintf("%s %s, %s", verb, english.Plural(len(all), "result", ""), lang.BytesText(bytes))
-	if s := r.Seconds(bytes); s >= minDuration.Seconds() {
-		text += ", about " + runs.DurationText(s)
-	}
-	fmt.Fprintln(c.stdout(), text)
+	fmt.Fprintf(c.stdout(), "%s %s, %s\n", verb, english.Plural(len(all), "result", ""), lang.BytesText(bytes))
 	ctx, _, stop := interrupt.Context(c.stderr())
 	defer stop()
 	var moved atomic.Int64
@@ -158,9 +153,6 @@ func (c *command) transfer(r *remote.Remote, verb string, all []*artifact.Manife
 	}
 	group.Wait()
 	fmt.Fprintf(c.stdout(), "%d of %s done\n", moved.Load(), english.Plural(len(all), "result", ""))
-	if err := r.Close(); err != nil {
-		return err
-	}
 	if int(moved.Load()) < len(all) {
 		return exitCode(exitFailed)
 	}

@@ -18,7 +18,6 @@
 //	series/…             states from which a longer result resumes
 //	runs/EXPERIMENT/…    run folders; they belong to package runs
 //	jobs/KEY/…           jobs of a cluster that execute nodes (package slurm), and bin/…, the programs that they start
-//	remote/NAME/rate       bytes per second of the last transfers (package remote)
 //
 // Durability. Commit hashes the files and gives them the time Sealed, flushes them with those of all results that
 // wait, renames objects to their places and then names the manifest. After a kill or an error in this last part any

@@ -67,9 +67,6 @@ func (s *Store) Dir() string { return s.dir }
 // Runs is the folder of an experiment's run folders. It may not exist.
 func (s *Store) Runs(experiment string) string { return s.path("runs", experiment) }
 
-// Remote is the folder with the rate of transfers of a remote store. It may not exist.
-func (s *Store) Remote(name string) string { return s.path("remote", name) }
-
 // Work is the scratch folder of a node without a result, for its next attempt to resume from. It may not exist.
 func (s *Store) Work(key string) string { return s.path("work", key) }
 

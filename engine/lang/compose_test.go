@@ -144,7 +144,7 @@ locals {
   inits = { sft = stage.model.base, none = stage.model.base }
 }
 stage "grpo" "arm" {
-  for_each = matrix({ init = local.inits, updates = [9, 1] }, [{ init = "none", updates = 9 }])
+  for_each = [for m in matrix({ init = local.inits, updates = [9, 1] }) : m if m.key != "none/9"]
   policy   = each.value.init.checkpoint
   tasks    = stage.tasks.t.train
   updates  = each.value.updates

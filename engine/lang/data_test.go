@@ -118,7 +118,7 @@ func TestSourcesAreOnlySmallPlainFiles(t *testing.T) {
 			must.Match(t, err, tc.want, "ReadSource", name)
 		}
 	}
-	_, err := lang.FindExperiment(dir)
+	_, err := lang.FindExperiment(dir, nil)
 	if err == nil || !strings.Contains(err.Error(), "no plain file") && !strings.Contains(err.Error(), "bytes") {
 		t.Errorf("FindExperiment: got %v, want an error about the first refused file", err)
 	}

@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -189,38 +187,14 @@ const MaxSource = 1 << 20
 const maxSources = 4 << 20
 
 // ReadSource reads an HCL file: a regular file of at most 1 MiB.
-func ReadSource(path string) ([]byte, error) {
-	text, err := disk.ReadPlain(path, MaxSource)
-	if err != nil {
-		return nil, err
-	}
-	return overridden(path, text), nil
-}
+func ReadSource(path string) ([]byte, error) { return disk.ReadPlain(path, MaxSource) }
 
-var (
-	overriding sync.Mutex
-	overrides  atomic.Pointer[map[string][]byte]
-)
-
-// overrideFiles makes ReadSource return the given texts, by absolute path, until the caller calls end.
-// A second caller waits. The files must exist.
-func overrideFiles(texts map[string][]byte) (end func()) {
-	overriding.Lock()
-	overrides.Store(&texts)
-	return func() {
-		overrides.Store(nil)
-		overriding.Unlock()
+// readSource is ReadSource, or the text of an editor in place of the file.
+func readSource(path string, unsaved map[string][]byte) ([]byte, error) {
+	if text, ok := unsaved[absolute(path)]; ok {
+		return text, nil
 	}
-}
-
-// overridden returns text, or the text that overrides the file.
-func overridden(path string, text []byte) []byte {
-	if texts := overrides.Load(); texts != nil {
-		if other, ok := (*texts)[absolute(path)]; ok {
-			return other
-		}
-	}
-	return text
+	return ReadSource(path)
 }
 
 // absolute returns the absolute path, or the path itself if the current folder is deleted.

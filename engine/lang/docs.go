@@ -153,6 +153,9 @@ func typeName(t reflect.Type, ports []string) string {
 	case reflect.Pointer:
 		return typeName(t.Elem(), ports)
 	}
+	if v := reflect.Zero(t); !v.CanInt() && !v.CanUint() {
+		panic(fmt.Sprintf("lang: no setting can have the type %s", t))
+	}
 	return "whole number"
 }
 

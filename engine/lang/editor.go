@@ -92,12 +92,5 @@ func FunctionDoc(name string) (call, doc string) {
 	return name + "(" + strings.Join(params, ", ") + ")", f.Description()
 }
 
-// WithBuffers calls load while the given texts replace the content of files, by absolute path: the unsaved buffers of
-// an editor. The files must exist. Calls are serialized.
-func WithBuffers(texts map[string][]byte, load func()) {
-	defer overrideFiles(texts)()
-	load()
-}
-
 // ExecutorTypes are the types of executors, which are the names of most.
 var ExecutorTypes = []string{"local", "slurm"}

@@ -1,12 +1,9 @@
 package lang
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
-	"strings"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -40,7 +37,7 @@ func (l *scope) eval(expr hclsyntax.Expression, ctx *hcl.EvalContext, each bool)
 		val = cty.DynamicVal
 	}
 	suggestFunctions(diags)
-	suggestKeys(diags)
+	suggestNames(diags)
 	return val, diags
 }
 
@@ -78,43 +75,6 @@ func suggestFunctions(diags hcl.Diagnostics) {
 				"Pass such a value as a variable: --var or RCGRPO_VAR_NAME.", name)
 		}
 	}
-}
-
-// suggestKeys adds the nearest key to errors about a missing key, such as local.sizes.smal.
-func suggestKeys(diags hcl.Diagnostics) {
-	for _, d := range diags {
-		expr, ok := d.Expression.(*hclsyntax.ScopeTraversalExpr)
-		if !ok || d.EvalContext == nil || d.Summary != "Unsupported attribute" && d.Summary != "Invalid index" {
-			continue
-		}
-		for i := 1; i < len(expr.Traversal); i++ {
-			if _, broken := expr.Traversal[:i+1].TraverseAbs(d.EvalContext); !broken.HasErrors() {
-				continue
-			}
-			val, diags := expr.Traversal[:i].TraverseAbs(d.EvalContext)
-			name, named := stepName(expr.Traversal, i)
-			of := traversalText(expr.Traversal[:i])
-			switch t := val.Type(); {
-			case diags.HasErrors() || !named:
-			case t == refType:
-				d.Detail = fmt.Sprintf("%s is a whole artifact and has no parts; write the reference without .%s.", of, name)
-			case t.IsObjectType() || t.IsMapType() && val.IsKnown() && !val.IsNull():
-				keys := keysOfValue(val)
-				d.Detail = fmt.Sprintf("%s has no key %q%s", of, name, didYouMean(name, keys))
-				if near := nearest(name, keys); near == "" && len(keys) <= 12 {
-					d.Detail += fmt.Sprintf(" It has %s.", cmp.Or(strings.Join(keys, ", "), "none"))
-				}
-			}
-			break
-		}
-	}
-}
-
-func keysOfValue(val cty.Value) []string {
-	if val.Type().IsObjectType() {
-		return slices.Sorted(maps.Keys(val.Type().AttributeTypes()))
-	}
-	return slices.Sorted(maps.Keys(val.AsValueMap()))
 }
 
 func (l *scope) decoder(ctx *hcl.EvalContext) *decoder {

@@ -54,6 +54,8 @@ type Source struct {
 	Targets []string `json:",omitempty"`
 	// Modules maps the absolute path of a module to the copy that a run folder contains.
 	Modules map[string]string `json:",omitempty"`
+	// Unsaved has the texts of an editor, which replace those of HCL files, by absolute path.
+	Unsaved map[string][]byte `json:"-"`
 }
 
 // Experiment is the result of Load: every instance of every stage, decoded, checked and linked.

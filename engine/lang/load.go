@@ -142,13 +142,13 @@ func (l *loader) parseFile(path string) *hclsyntax.Body {
 		return b
 	}
 	l.bodies[path] = nil
-	text, err := ReadSource(path)
+	text, err := readSource(path, l.src.Unsaved)
 	if err != nil {
 		l.errorf(hcl.Range{}, "Unreadable file", "%s.", err)
 		return nil
 	}
 	l.parsed = append(l.parsed, absolute(path))
-	if l.read += len(text); l.read > maxSources {
+	if l.read += min(len(text), MaxSource); l.read > maxSources { // parseText refuses a longer one
 		l.errorf(hcl.Range{}, "Experiment too long", "The files of the experiment and its modules have more than %d bytes.",
 			maxSources)
 		return nil
@@ -222,8 +222,8 @@ func without(paths, files []string) []string {
 
 // FindExperiment returns the path of the only experiment in a folder: the file with an experiment block, or the
 // folder itself if it contains more files. The error lists the choices. It considers all files, so that commands
-// with and without --var-file find the same experiment under the same name.
-func FindExperiment(dir string) (string, error) {
+// with and without --var-file find the same experiment under the same name. unsaved is as in Source.
+func FindExperiment(dir string, unsaved map[string][]byte) (string, error) {
 	paths, _, _, err := ExperimentFiles(dir, nil)
 	if err != nil {
 		return "", fmt.Errorf("no experiment named, and %w", err)
@@ -231,7 +231,7 @@ func FindExperiment(dir string) (string, error) {
 	experiment := regexp.MustCompile(`(?m)^\s*experiment\b`) // also a malformed block
 	var with []string
 	for _, path := range paths {
-		text, err := ReadSource(path)
+		text, err := readSource(path, unsaved)
 		if err != nil {
 			return "", err
 		}
@@ -264,23 +264,13 @@ func (l *scope) warnUnused() {
 
 // sortDiagnostics sorts by position and removes duplicates, which the instances of one stage produce.
 func sortDiagnostics(diags hcl.Diagnostics) hcl.Diagnostics {
-	type identity struct {
-		summary, detail string
-		at              hcl.Range
+	order := func(a, b *hcl.Diagnostic) int {
+		at, other := *cmp.Or(a.Subject, &hcl.Range{}), *cmp.Or(b.Subject, &hcl.Range{})
+		return cmp.Or(cmp.Compare(at.Filename, other.Filename), cmp.Compare(at.Start.Byte, other.Start.Byte),
+			cmp.Compare(at.End.Byte, other.End.Byte), cmp.Compare(a.Summary, b.Summary), cmp.Compare(a.Detail, b.Detail))
 	}
-	at := func(d *hcl.Diagnostic) hcl.Range { return *cmp.Or(d.Subject, &hcl.Range{}) }
-	seen := map[identity]bool{}
-	var out hcl.Diagnostics
-	for _, d := range diags {
-		if id := (identity{d.Summary, d.Detail, at(d)}); !seen[id] {
-			seen[id] = true
-			out = append(out, d)
-		}
-	}
-	slices.SortStableFunc(out, func(a, b *hcl.Diagnostic) int {
-		return cmp.Or(cmp.Compare(at(a).Filename, at(b).Filename), cmp.Compare(at(a).Start.Byte, at(b).Start.Byte))
-	})
-	return out
+	sorted := slices.SortedStableFunc(slices.Values(diags), order)
+	return slices.CompactFunc(sorted, func(a, b *hcl.Diagnostic) bool { return order(a, b) == 0 })
 }
 
 // Place formats a range as "file.hcl:14".

@@ -324,7 +324,7 @@ func TestFindExperimentReturnsTheOnlyExperiment(t *testing.T) {
 		{"two.hcl", "experiment {}\n", "", "one.hcl"},
 	} {
 		enginetest.WriteFile(t, filepath.Join(dir, step.name), step.text)
-		got, err := lang.FindExperiment(dir)
+		got, err := lang.FindExperiment(dir, nil)
 		must.Match(t, err, step.err, "with", step.name)
 		wantEqual(t, "with "+step.name, got, step.want)
 	}
@@ -411,14 +411,15 @@ func TestMistakesInSiteFilesAreReported(t *testing.T) {
 		"executor \"local\" {\n  type = \"slurm\"\n}\n":        "Reserved name",
 		"executor \"local\" {\n  partition = \"x\"\n}\n":       "Setting of another executor",
 		"executor \"slurm\" {\n  gpus = [0]\n}\n":              "Setting of another executor",
-		"executor \"slurm\" {\n  cpus = \"auto\"\n}\n":         "Bad number",
-		"executor \"slurm\" {\n  memory = \"auto\"\n}\n":       "Bad size",
+		"executor \"slurm\" {\n  cpus = \"auto\"\n}\n":         "Wrong type",
+		"executor \"slurm\" {\n  memory = \"1kB\"\n}\n":        "memory must be at least 1MiB",
+		"executor \"slurm\" {\n  poll = \"0s\"\n}\n":           "poll must be at least 1s",
 		"executor \"slurm\" {\n  time = \"5s\"\n}\n":           "time must be at least 1m0s",
 		"executor \"slurm\" {\n  factor = 0.5\n}\n":            "factor must be at least 1",
 		"executor \"slurm\" {\n  jobs = -1\n}\n":               "jobs must be at least 1",
 		"executor \"slurm\" {\n  extra = [\"x\"]\n}\n":         "Bad option",
 		"executor \"slurm\" {\n  env = { SLURM_X = \"1\" }\n}": "Bad variable",
-		"executor \"local\" {\n  cpus = 0\n}\n":                "Bad number",
+		"executor \"local\" {\n  cpus = -1\n}\n":               "Bad number",
 		"executor \"local\" {\n  gpus = true\n}":               "Wrong type",
 		"default_executor = \"k8s\"\n":                         "Unknown executor",
 		"executor \"local\" {}\nexecutor \"local\" {}\n":       "Duplicate executor",
@@ -487,18 +488,4 @@ func TestDigestsOfLargeFilesAreCached(t *testing.T) {
 	if got := digest(false); got == first || got == fake {
 		t.Errorf("other content of the same size: got %s, want another digest", got)
 	}
-}
-
-func TestRegistryCheckFindsMistakesInKinds(t *testing.T) {
-	wantList(t, "problems of sound kinds", enginetest.PaperKinds().Check())
-	type bad struct {
-		enginetest.PaperReport
-		Seed  int      `hcl:"seed,optional"`
-		Other chan int `hcl:"other"`
-		Odd   int      `hcl:"odd,sometimes"`
-	}
-	k := &lang.Kind{Name: "bad", AfterFailures: true, New: func() lang.Stage { return &bad{} }}
-	got := strings.Join(lang.Registry{k, k}.Check(), "\n")
-	must.Contain(t, got, "twice in the list", "no summary", "version 0", "without InProcess",
-		"setting seed means something else", "chan int", `"sometimes"`)
 }

@@ -11,18 +11,17 @@ import (
 	"github.com/zclconf/go-cty/cty/function"
 )
 
-// matrixFunction is `matrix({ init = local.inits, batch = [64, 256] }, [{ init = "rctp", batch = 64 }])`: the list of
-// all combinations for a for_each, without the excluded ones. A dimension is a list of strings, numbers or booleans, or
-// a map. Each combination is an object with a value for each dimension and its key, "sft/64". The first dimension of a
-// literal object varies slowest; a computed object has the order of its names.
+// matrixFunction is `matrix({ init = local.inits, batch = [64, 256] })`: the list of all combinations for a for_each. A
+// dimension is a list of strings, numbers or booleans, or a map. Each combination is an object with a value for each
+// dimension and its key, "sft/64". The first dimension of a literal object varies slowest; a computed object has the
+// order of its names.
 var matrixFunction = function.New(&function.Spec{
-	Params:   []function.Parameter{{Name: "dimensions", Type: customdecode.ExpressionClosureType}},
-	VarParam: &function.Parameter{Name: "exclude", Type: cty.DynamicPseudoType},
+	Params: []function.Parameter{{Name: "dimensions", Type: customdecode.ExpressionClosureType}},
 	Type: func(args []cty.Value) (cty.Type, error) {
-		val, err := matrix(args)
+		val, err := matrix(args[0])
 		return val.Type(), err
 	},
-	Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) { return matrix(args) },
+	Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) { return matrix(args[0]) },
 })
 
 type dimension struct {
@@ -31,13 +30,9 @@ type dimension struct {
 	values []cty.Value
 }
 
-func matrix(args []cty.Value) (cty.Value, error) {
-	dimensions, err := dimensionsOf(customdecode.ExpressionClosureFromVal(args[0]))
+func matrix(arg cty.Value) (cty.Value, error) {
+	dimensions, err := dimensionsOf(customdecode.ExpressionClosureFromVal(arg))
 	if err != nil || dimensions == nil {
-		return cty.DynamicVal, err
-	}
-	excluded, err := exclusionsOf(args[1:], dimensions)
-	if err != nil {
 		return cty.DynamicVal, err
 	}
 	size := int64(1)
@@ -47,31 +42,17 @@ func matrix(args []cty.Value) (cty.Value, error) {
 				maxInstances)
 		}
 	}
-	var all []cty.Value
-	for i := range size {
+	all := make([]cty.Value, size)
+	for i := range all {
 		keys := make([]string, len(dimensions))
 		object := map[string]cty.Value{}
-		for d, rest := len(dimensions)-1, i; d >= 0; d-- {
-			n := int64(len(dimensions[d].keys))
-			keys[d], object[dimensions[d].name] = dimensions[d].keys[rest%n], dimensions[d].values[rest%n]
-			rest /= n
-		}
-		matches := func(e map[int]string) bool {
-			for d, key := range e {
-				if keys[d] != key {
-					return false
-				}
-			}
-			return true
-		}
-		if slices.ContainsFunc(excluded, matches) {
-			continue
+		rest := i
+		for n, d := range slices.Backward(dimensions) {
+			keys[n], object[d.name] = d.keys[rest%len(d.keys)], d.values[rest%len(d.keys)]
+			rest /= len(d.keys)
 		}
 		object["key"] = cty.StringVal(strings.Join(keys, "/"))
-		all = append(all, cty.ObjectVal(object))
-	}
-	if len(all) == 0 {
-		return cty.DynamicVal, function.NewArgErrorf(0, "no combination is left")
+		all[i] = cty.ObjectVal(object)
 	}
 	return cty.TupleVal(all), nil
 }
@@ -140,39 +121,4 @@ func literalKeys(expr hcl.Expression) (keys []string) {
 		}
 	}
 	return keys
-}
-
-// exclusionsOf returns the keys that each exclusion names, by the index of the dimension.
-func exclusionsOf(args []cty.Value, dimensions []dimension) (excluded []map[int]string, err error) {
-	if len(args) == 0 {
-		return nil, nil
-	}
-	if len(args) > 1 || args[0].IsNull() || !isList(args[0].Type()) {
-		return nil, function.NewArgErrorf(1, "want one list of objects to exclude, such as [{ init = \"sft\" }]")
-	}
-	for it := args[0].ElementIterator(); it.Next(); {
-		_, object := it.Element()
-		if object.IsNull() || !isMap(object.Type()) || object.LengthInt() == 0 {
-			return nil, function.NewArgErrorf(1, "want an object of dimensions to exclude, got %s", describe(object))
-		}
-		e := map[int]string{}
-		for name, v := range object.AsValueMap() {
-			key, ok := elementKey(v)
-			d := slices.IndexFunc(dimensions, func(d dimension) bool { return d.name == name })
-			switch {
-			case d < 0:
-				var names []string
-				for _, d := range dimensions {
-					names = append(names, d.name)
-				}
-				return nil, function.NewArgErrorf(1, "there is no dimension %s%s", name, didYouMean(name, names))
-			case !ok || !slices.Contains(dimensions[d].keys, key):
-				return nil, function.NewArgErrorf(1, "dimension %s has no %s%s", name, describe(v),
-					didYouMean(key, dimensions[d].keys))
-			}
-			e[d] = key
-		}
-		excluded = append(excluded, e)
-	}
-	return excluded, nil
 }

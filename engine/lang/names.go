@@ -7,10 +7,12 @@ import (
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 )
 
-// checkName reports unknown names in a traversal. It returns nil if they exist.
+// checkName reports the first names of a traversal if nothing is declared under them. It returns nil if they exist;
+// suggestNames completes the errors about what follows: keys, ports, and stages of a module.
 func (l *scope) checkName(t hcl.Traversal, each bool) *hcl.Diagnostic {
 	name, hasName := stepName(t, 1)
 	switch root := t.RootName(); root {
@@ -31,9 +33,12 @@ func (l *scope) checkName(t hcl.Traversal, each bool) *hcl.Diagnostic {
 				"for_each defines each.key and each.value, not")
 		}
 	case "stage":
-		return l.checkStage(t, 0)
+		return l.checkStage(t)
 	case "module":
-		return l.checkModule(t, 0)
+		if hasName && l.moduleNamed[name] == nil {
+			return mistake(t.SourceRange(), "Reference to nothing", "There is no module %q%s", name,
+				didYouMean(name, slices.Sorted(maps.Keys(l.moduleNamed))))
+		}
 	default:
 		detail := fmt.Sprintf("There is no name %s%s An expression begins with var, local, stage, module or each; a "+
 			"string needs quotes.", root, didYouMean(root, []string{"var", "local", "stage", "module", "each"}))
@@ -89,120 +94,95 @@ func unknownName(at hcl.Range, root, name string, names []string, sentence strin
 	return mistake(at, summary, "%s %s.%s%s", sentence, root, name, end)
 }
 
-// checkModule checks that `module.NAME[key].stage.…` exists, as checkStage does. The word module is step at of t.
-func (l *scope) checkModule(t hcl.Traversal, at int) *hcl.Diagnostic {
-	name, hasName := stepName(t, at+1)
-	if !hasName {
-		return nil
-	}
-	m := l.moduleNamed[name]
-	if m == nil {
-		return mistake(t.SourceRange(), "Reference to nothing", "There is no module %q%s", name,
-			didYouMean(name, slices.Sorted(maps.Keys(l.moduleNamed))))
-	}
-	next, key := at+2, ""
-	if m.keyed {
-		if key, hasName = stepName(t, next); !hasName {
-			return nil
-		}
-		next++
-	}
-	child := m.instances[key]
-	switch step, ok := stepName(t, next); {
-	case m.value == cty.DynamicVal: // has errors of its own
-		return nil
-	case child == nil:
-		return m.unknownKey(t.SourceRange(), key, slices.Sorted(maps.Keys(m.instances)),
-			key == "stage" || key == "module")
-	case !ok:
-		return nil
-	case step == "stage":
-		return child.checkStage(t, next)
-	case step == "module":
-		return child.checkModule(t, next)
-	default:
-		return relate(mistake(t.SourceRange(), "Unknown name", "%s contains stages: write %s.stage.KIND.NAME.PORT.",
-			child.address, child.address), "the module", m.def)
-	}
-}
-
-// unknownKey reports a reference to an instance that a for_each does not make. If the word in place of the key is a
-// part of each instance, such as a port, the key itself is missing.
-func (d *declaration) unknownKey(at hcl.Range, key string, keys []string, isPart bool) *hcl.Diagnostic {
-	var diag *hcl.Diagnostic
-	of := d.address()
-	switch {
-	case len(keys) == 0:
-		diag = mistake(at, "Unknown key", "The for_each of %s is empty, so there is no instance %q.", of, key)
-	case isPart:
-		diag = mistake(at, "Several instances", "%s has for_each; write the key after the name, for example %s[%q].%s.", of,
-			of, keys[0], key)
-	default:
-		diag = mistake(at, "Unknown key", "The for_each of %s has no key %q%s Its keys are %s.", of, key,
-			didYouMean(key, keys), quoteAll(keys))
-	}
-	return relate(diag, "its for_each", d.block.Body.Attributes["for_each"].SrcRange)
-}
-
-// checkStage checks that `stage.KIND.NAME[key].PORT` exists, as far as it is written out. The word stage is step at of
-// t. Keys and ports are known only after that stage is decoded; a stage with errors of its own is not checked.
-func (l *scope) checkStage(t hcl.Traversal, at int) *hcl.Diagnostic {
-	place := t.SourceRange()
-	kind, hasKind := stepName(t, at+1)
-	name, hasName := stepName(t, at+2)
+// checkStage checks that `stage.KIND.NAME` exists, as far as it is written out.
+func (l *scope) checkStage(t hcl.Traversal) *hcl.Diagnostic {
+	kind, hasKind := stepName(t, 1)
+	name, hasName := stepName(t, 2)
 	byName := l.named[kind]
 	where := ""
 	if l.address != "" {
 		where = " in " + l.address
 	}
 	switch {
-	case !hasKind || byName != nil && !hasName:
+	case !hasKind || byName != nil && (!hasName || byName[name] != nil):
 		return nil
 	case byName == nil:
-		return mistake(place, "Reference to nothing", "There is no stage of kind %s%s%s", kind, where,
+		return mistake(t.SourceRange(), "Reference to nothing", "There is no stage of kind %s%s%s", kind, where,
 			didYouMean(kind, slices.Sorted(maps.Keys(l.named))))
 	}
-	s := byName[name]
-	if s == nil {
-		names := slices.Sorted(maps.Keys(byName))
-		hint := fmt.Sprintf(". The stages of this kind are %s.", strings.Join(names, ", "))
-		if near := nearest(name, names); near != "" {
-			hint = fmt.Sprintf("; did you mean %s?", byName[near].address())
-		}
-		return mistake(place, "Reference to nothing", "There is no stage %q %q%s%s", kind, name, where, hint)
+	names := slices.Sorted(maps.Keys(byName))
+	hint := fmt.Sprintf(". The stages of this kind are %s.", strings.Join(names, ", "))
+	if near := nearest(name, names); near != "" {
+		hint = fmt.Sprintf("; did you mean %s?", byName[near].address())
 	}
-	key, hasKey := stepName(t, at+3)
-	switch {
-	case s.value == cty.DynamicVal || len(s.instances) == 0 && !s.keyed || s.keyed && !hasKey:
-		return nil
-	case s.keyed:
-		if in := s.byKey[key]; in != nil {
-			return in.checkPort(t, at+4)
-		}
-		var keys []string
-		isPort := false
-		for _, in := range s.instances {
-			keys = append(keys, in.key)
-			isPort = isPort || in.outputs[key] != ""
-		}
-		return s.unknownKey(place, key, keys, isPort)
-	}
-	if len(t) > at+3 {
-		if _, isAttr := t[at+3].(hcl.TraverseAttr); !isAttr {
-			return mistake(place, "No for_each there", "%s has no for_each, so it has no keys; write %s.PORT.",
-				s.address(), s.address())
-		}
-	}
-	return s.instances[0].checkPort(t, at+3)
+	return mistake(t.SourceRange(), "Reference to nothing", "There is no stage %q %q%s%s", kind, name, where, hint)
 }
 
-func (in *instance) checkPort(t hcl.Traversal, step int) *hcl.Diagnostic {
-	port, ok := stepName(t, step)
-	if _, known := in.outputs[port]; !ok || known {
-		return nil
+// suggestNames completes errors about a name that a value lacks, such as local.sizes.smal.
+func suggestNames(diags hcl.Diagnostics) {
+	for _, d := range diags {
+		expr, ok := d.Expression.(*hclsyntax.ScopeTraversalExpr)
+		if !ok || d.EvalContext == nil || d.Summary != "Unsupported attribute" && d.Summary != "Invalid index" {
+			continue
+		}
+		for i := 1; i < len(expr.Traversal); i++ {
+			if _, broken := expr.Traversal[:i+1].TraverseAbs(d.EvalContext); !broken.HasErrors() {
+				continue
+			}
+			val, diags := expr.Traversal[:i].TraverseAbs(d.EvalContext)
+			name, named := stepName(expr.Traversal, i)
+			_, isIndex := expr.Traversal[i].(hcl.TraverseIndex)
+			if named && !diags.HasErrors() {
+				suggestName(d, val, traversalText(expr.Traversal[:i]), name, isIndex)
+			}
+			break
+		}
 	}
-	return in.declared(mistake(t.SourceRange(), "Unknown port", "%s has no port %s%s Its ports are %s.", in.address(),
-		port, didYouMean(port, slices.Sorted(maps.Keys(in.outputs))), listPorts(in.outputs)))
+}
+
+// suggestName completes an error about a name that a value, written as of, lacks.
+func suggestName(d *hcl.Diagnostic, val cty.Value, of, name string, isIndex bool) {
+	t := val.Type()
+	in := instanceOf(val)
+	switch {
+	case t == refType:
+		d.Detail = fmt.Sprintf("%s is a whole artifact and has no parts; write the reference without .%s.", of, name)
+	case in != nil && isIndex && !in.block.keyed:
+		d.Summary = "No for_each there"
+		d.Detail = fmt.Sprintf("%s has no for_each, so it has no keys; write %s.PORT.", in.address(), in.address())
+	case in != nil:
+		d.Summary = "Unknown port"
+		d.Detail = fmt.Sprintf("%s has no port %s%s Its ports are %s.", in.address(), name,
+			didYouMean(name, slices.Sorted(maps.Keys(in.outputs))), listPorts(in.outputs))
+		in.declared(d)
+	case isMap(t) && val.IsKnown() && !val.IsNull():
+		suggestKey(d, val.AsValueMap(), of, name)
+	}
+}
+
+// suggestKey completes an error about a key that an object or a map lacks. If each of its elements has a part of this
+// name, such as a port of an instance, the key itself is missing.
+func suggestKey(d *hcl.Diagnostic, elements map[string]cty.Value, of, name string) {
+	d.Summary = "Unknown key"
+	keys := slices.Sorted(maps.Keys(elements))
+	if len(keys) == 0 {
+		d.Detail = fmt.Sprintf("%s is empty, so it has no %q.", of, name)
+		return
+	}
+	first := elements[keys[0]]
+	if t := first.Type(); t.IsObjectType() && t.HasAttribute(name) {
+		d.Summary = "Several instances"
+		d.Detail = fmt.Sprintf("%s has several elements; write the key after the name, for example %s[%q].%s.", of, of,
+			keys[0], name)
+	} else {
+		d.Detail = fmt.Sprintf("%s has no key %q%s", of, name, didYouMean(name, keys))
+		if near := nearest(name, keys); near == "" && len(keys) <= 12 {
+			d.Detail += fmt.Sprintf(" It has %s.", strings.Join(keys, ", "))
+		}
+	}
+	if in := instanceOf(first); in != nil && in.block.keyed {
+		relate(d, "its for_each", in.block.block.Body.Attributes["for_each"].SrcRange)
+	}
 }
 
 // traversalText formats a traversal of names as in the file.
@@ -213,7 +193,11 @@ func traversalText(t hcl.Traversal) string {
 		if !ok {
 			break
 		}
-		text += "." + name
+		if _, isIndex := t[i+1].(hcl.TraverseIndex); isIndex {
+			text += fmt.Sprintf("[%q]", name)
+		} else {
+			text += "." + name
+		}
 	}
 	return text
 }

@@ -109,12 +109,12 @@ type executorBlock struct {
 	Name string `hcl:"name,label"`
 	// "local" or "slurm"; default: the name
 	Type string `hcl:"type,optional"`
-	// "auto" (the indexes of nvidia-smi) or a list of device IDs
-	GPUs any `hcl:"gpus,optional"`
-	// "auto" or a number of slots; slurm: of a stage that names none (1)
-	CPUs any `hcl:"cpus,optional"`
-	// "auto" or a size such as "64GB"; slurm: of such a stage ("4GB")
-	Memory any `hcl:"memory,optional"`
+	// IDs of devices, such as [0, 1] or ["GPU-…"]; default: the indexes of nvidia-smi
+	GPUs []any `hcl:"gpus,optional"`
+	// slots; 0: the CPUs that this process may use; slurm: of a stage that names none (1)
+	CPUs uint32 `hcl:"cpus,optional"`
+	// size such as "64GB"; default: no limit; slurm: of a stage that names none ("4GB")
+	Memory byteSize `hcl:"memory,optional"`
 
 	// memory of each GPU for its driver, libraries and fragmentation, which no stage plans with; default: 4GiB
 	GPUReserve byteSize `hcl:"gpu_reserve,optional"`
@@ -255,22 +255,9 @@ func (l *loader) siteExecutors(settings siteSettings) {
 // siteLocal reads the executor of this machine.
 func (l *loader) siteLocal(e executorBlock) {
 	site := l.x.Site
-	l.siteGPUs(e)
-	switch v, isNumber := e.CPUs.(int64); {
-	case isNumber && v < 1:
-		l.errorf(e.At["cpus"], "Bad number", "cpus must be at least 1; got %d.", v)
-	case isNumber:
-		site.CPUs = int(v)
-	case e.CPUs != nil && e.CPUs != "auto":
-		l.errorf(e.At["cpus"], "Wrong type", "cpus must be \"auto\" or a number.")
-	}
-	if e.Memory != nil && e.Memory != "auto" {
-		text, _ := e.Memory.(string)
-		size, err := ParseBytes(text)
-		if err != nil {
-			l.errorf(e.At["memory"], "Wrong type", "memory must be \"auto\" or a size such as \"64GB\"; got %v.", e.Memory)
-		}
-		site.Memory = size
+	site.CPUs, site.Memory = int(e.CPUs), int64(e.Memory)
+	if e.GPUs != nil {
+		l.siteGPUs(e)
 	}
 	if e.GPUTokens < 0 {
 		l.errorf(e.At["gpu_tokens_per_second"], "Bad number", "gpu_tokens_per_second must be above 0; got %v.",
@@ -300,24 +287,16 @@ func (l *loader) siteAPIs(apis []apiBlock) {
 
 func (l *loader) siteGPUs(e executorBlock) {
 	site := l.x.Site
-	ids, isList := e.GPUs.([]any)
-	switch {
-	case e.GPUs == nil || e.GPUs == "auto":
-		return
-	case !isList:
-		l.errorf(e.At["gpus"], "Wrong type", "gpus must be \"auto\" or a list of device IDs.")
-		return
-	}
 	site.AutoGPUs, site.GPUs = false, []string{}
-	for _, id := range ids {
-		text, ok := id.(string)
-		if n, number := id.(int64); number && n >= 0 {
-			text, ok = strconv.FormatInt(n, 10), true
+	for _, id := range e.GPUs {
+		text, isText := id.(string)
+		n, isNumber := id.(int64)
+		if isNumber {
+			text = strconv.FormatInt(n, 10)
 		}
 		switch {
-		case !ok || text == "" || strings.ContainsAny(text, ", "):
-			l.errorf(e.At["gpus"], "Wrong type",
-				"gpus must be \"auto\" or a list of device IDs, such as [0, 1] or [\"GPU-…\"].")
+		case !isText && !isNumber || n < 0 || text == "" || strings.ContainsAny(text, ", "):
+			l.errorf(e.At["gpus"], "Wrong type", "gpus must be a list of device IDs, such as [0, 1] or [\"GPU-…\"].")
 		case slices.Contains(site.GPUs, text):
 			l.errorf(e.At["gpus"], "Duplicate device", "Device %s occurs twice in gpus; remove one.", text)
 		default:
@@ -525,19 +504,8 @@ func (l *loader) siteSlurm(e executorBlock) Slurm {
 		}
 	}
 	s.Options = append(s.Options, e.Options...)
-	if n, ok := e.CPUs.(int64); ok && n >= 1 {
-		s.CPUs = int(n)
-	} else if e.CPUs != nil {
-		l.errorf(e.At["cpus"], "Bad number", "cpus of an executor of type slurm must be a number of at least 1.")
-	}
-	if text, _ := e.Memory.(string); e.Memory != nil {
-		size, err := ParseBytes(text)
-		if err != nil || size < 1<<20 {
-			l.errorf(e.At["memory"], "Bad size", "memory of an executor of type slurm must be a size such as \"4GB\".")
-		}
-		s.Memory = size
-	}
-	l.slurmLimits(e, &s)
+	s.CPUs, s.Memory = cmp.Or(int(e.CPUs), s.CPUs), cmp.Or(int64(e.Memory), s.Memory)
+	l.slurmLimits(e, s)
 	base := filepath.Dir(l.x.Site.Path)
 	path := func(at hcl.Range, path string) string {
 		resolved, err := l.resolve(base, path)
@@ -555,24 +523,26 @@ func (l *loader) siteSlurm(e executorBlock) Slurm {
 	return s
 }
 
-// slurmLimits reports values of an executor of type "slurm" that are out of range. 0 means the default, where it has
-// no other meaning.
-func (l *loader) slurmLimits(e executorBlock, s *Slurm) {
-	d := defaultSlurm()
-	s.GRES, s.Factor, s.Jobs = cmp.Or(s.GRES, d.GRES), cmp.Or(s.Factor, d.Factor), cmp.Or(s.Jobs, d.Jobs)
+// slurmLimits reports values of an executor of type "slurm" that are out of range.
+func (l *loader) slurmLimits(e executorBlock, s Slurm) {
 	for _, v := range []struct {
-		at               hcl.Range
-		name             string
-		value            *time.Duration
-		byDefault, least time.Duration
-	}{{e.At["time"], "time", &s.Time, d.Time, time.Minute}, {e.At["poll"], "poll", &s.Poll, d.Poll, time.Second},
-		{e.At["deadline"], "deadline", &s.Deadline, d.Deadline, time.Second},
-		{e.At["grace"], "grace", &s.Grace, d.Grace, time.Second},
-		{e.At["visible"], "visible", &s.Visible, d.Visible, time.Second},
-		{e.At["lost"], "lost", &s.Lost, d.Lost, time.Second}} {
-		if *v.value = cmp.Or(*v.value, v.byDefault); *v.value < v.least {
-			l.errorf(v.at, "Bad value", "%s must be at least %v; got %v.", v.name, v.least, *v.value)
+		at           hcl.Range
+		name         string
+		value, least time.Duration
+	}{
+		{e.At["time"], "time", s.Time, time.Minute},
+		{e.At["poll"], "poll", s.Poll, time.Second},
+		{e.At["deadline"], "deadline", s.Deadline, time.Second},
+		{e.At["grace"], "grace", s.Grace, time.Second},
+		{e.At["visible"], "visible", s.Visible, time.Second},
+		{e.At["lost"], "lost", s.Lost, time.Second},
+	} {
+		if v.value < v.least {
+			l.errorf(v.at, "Bad value", "%s must be at least %v; got %v.", v.name, v.least, v.value)
 		}
+	}
+	if s.Memory < 1<<20 { // sbatch takes 0 for all of it
+		l.errorf(e.At["memory"], "Bad value", "memory must be at least 1MiB; got %d bytes.", s.Memory)
 	}
 	if s.Factor < 1 {
 		l.errorf(e.At["factor"], "Bad value", "factor must be at least 1; got %v.", s.Factor)

@@ -112,13 +112,13 @@ func (r *Remote) Keys(ctx context.Context) (keys []string, err error) {
 
 // list returns the blobs below a prefix.
 func (r *Remote) list(ctx context.Context, prefix string) (all []blob, err error) {
-	err = r.call(ctx, min(smallLimit, r.Deadline), func(ctx context.Context, progress func(int)) error {
+	err = r.call(ctx, min(smallLimit, r.Deadline), func(ctx context.Context, progress func()) error {
 		all = nil
 		for b, err := range r.bucket.List(ctx, prefix) {
 			if err != nil {
 				return err
 			}
-			progress(0)
+			progress()
 			if all = append(all, b); len(all) > maxListed {
 				return fmt.Errorf("it lists more than %d objects", maxListed)
 			}
@@ -208,7 +208,7 @@ func (r *Remote) getFile(ctx context.Context, name string, f artifact.FileInfo, 
 	if f.Bytes == 0 { // nothing is left to ask for
 		return writeFile(to, strings.NewReader(""), f)
 	}
-	err := r.large(ctx, func(ctx context.Context, progress func(int)) (err error) {
+	err := r.call(ctx, r.Deadline, func(ctx context.Context, progress func()) (err error) {
 		for range attempts {
 			var body io.ReadCloser
 			if body, err = r.bucket.Get(ctx, name); err != nil {
@@ -231,12 +231,12 @@ func (r *Remote) getFile(ctx context.Context, name string, f artifact.FileInfo, 
 // counted is a reader that reports its progress.
 type counted struct {
 	io.Reader
-	progress func(int)
+	progress func()
 }
 
 func (c counted) Read(b []byte) (int, error) {
 	n, err := c.Reader.Read(b)
-	c.progress(n)
+	c.progress()
 	return n, err
 }
 

@@ -26,14 +26,6 @@ func (r *Remote) Send(ctx context.Context, m *artifact.Manifest) {
 	})
 }
 
-// Unsent returns the number of results that Send could not push.
-func (r *Remote) Unsent() int {
-	if r == nil {
-		return 0
-	}
-	return int(r.unsent.Load())
-}
-
 // PushResult copies a result to the remote store: its objects that are not there, then its manifest, unless there is
 // one. A manifest with other digests stays, and is an error. An error is reported once.
 func (r *Remote) PushResult(ctx context.Context, m *artifact.Manifest) error {
@@ -122,7 +114,7 @@ func (r *Remote) pushFile(ctx context.Context, o artifact.Output, f artifact.Fil
 	if info, err := in.Stat(); err != nil || info.Size() != f.Bytes {
 		return cmp.Or(err, fmt.Errorf("%s has another size than its manifest", in.Name()))
 	}
-	return r.large(ctx, func(ctx context.Context, progress func(int)) error {
+	return r.call(ctx, r.Deadline, func(ctx context.Context, progress func()) error {
 		return r.bucket.Put(ctx, objectPrefix(o)+f.Name, io.NewSectionReader(countedAt{in, progress}, 0, f.Bytes))
 	})
 }
@@ -130,11 +122,11 @@ func (r *Remote) pushFile(ctx context.Context, o artifact.Output, f artifact.Fil
 // countedAt is a file that reports its progress.
 type countedAt struct {
 	io.ReaderAt
-	progress func(int)
+	progress func()
 }
 
 func (c countedAt) ReadAt(b []byte, at int64) (int, error) {
 	n, err := c.ReaderAt.ReadAt(b, at)
-	c.progress(n)
+	c.progress()
 	return n, err
 }

@@ -4,10 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,7 +11,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"rcgrpo/engine/artifact"
-	"rcgrpo/engine/internal/disk"
 	"rcgrpo/engine/lang"
 )
 
@@ -34,7 +29,6 @@ type Remote struct {
 	damaged   map[string]bool               // results with a missing or damaged object, by key
 	rests     time.Time                     // until then no call is made
 	denied    bool                          // reported
-	traffic   traffic
 	queue     sync.WaitGroup
 	unsent    atomic.Int64
 }
@@ -76,13 +70,13 @@ func (r *Remote) problem(address, format string, args ...any) {
 	}
 }
 
-// Close waits for the results that are being pushed, and stores the transfer rate.
-func (r *Remote) Close() error {
+// Close waits for the results that Send pushes and returns the number of those that it could not push.
+func (r *Remote) Close() (unsent int) {
 	if r == nil {
-		return nil
+		return 0
 	}
 	r.queue.Wait()
-	return r.saveRate()
+	return int(r.unsent.Load())
 }
 
 const (
@@ -108,7 +102,7 @@ var (
 // call calls the bucket when a slot is free. f ends with an error if it neither returns nor calls progress within the
 // limit. Errors of the network and of access are reported once. After one of the network no call is made for a minute.
 func (r *Remote) call(ctx context.Context, limit time.Duration,
-	f func(ctx context.Context, progress func(n int)) error) error {
+	f func(ctx context.Context, progress func()) error) error {
 	select {
 	case r.slots <- struct{}{}:
 		defer func() { <-r.slots }()
@@ -125,7 +119,7 @@ func (r *Remote) call(ctx context.Context, limit time.Duration,
 	defer cancel(nil)
 	silent := time.AfterFunc(limit, func() { cancel(fmt.Errorf("%w for %v", errSilent, limit)) })
 	defer silent.Stop()
-	err := f(limited, func(int) { silent.Reset(limit) })
+	err := f(limited, func() { silent.Reset(limit) })
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -158,18 +152,7 @@ func (r *Remote) judge(err error) error {
 
 // small makes a call that moves few bytes and therefore ends within ten seconds.
 func (r *Remote) small(ctx context.Context, f func(context.Context) error) error {
-	return r.call(ctx, min(smallLimit, r.Deadline), func(ctx context.Context, _ func(int)) error { return f(ctx) })
-}
-
-// large makes a call that ends with an error when progress is not called for the deadline. It counts the bytes.
-func (r *Remote) large(ctx context.Context, f func(ctx context.Context, progress func(n int)) error) error {
-	return r.call(ctx, r.Deadline, func(ctx context.Context, progress func(int)) error {
-		defer r.traffic.start()()
-		return f(ctx, func(n int) {
-			progress(n)
-			r.traffic.add(n)
-		})
-	})
+	return r.call(ctx, min(smallLimit, r.Deadline), func(ctx context.Context, _ func()) error { return f(ctx) })
 }
 
 // mostParallel bounds the goroutines of each: a result may have a million files.
@@ -184,64 +167,4 @@ func each[T any](all []T, f func(T) error) error {
 		group.Go(func() error { return f(v) })
 	}
 	return group.Wait()
-}
-
-// traffic counts bytes, and the time in which at least one transfer was active.
-type traffic struct {
-	mu     sync.Mutex
-	active int
-	since  time.Time
-	bytes  int64
-	took   time.Duration
-}
-
-func (t *traffic) start() (end func()) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.active++; t.active == 1 {
-		t.since = time.Now()
-	}
-	return func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		if t.active--; t.active == 0 {
-			t.took += time.Since(t.since)
-		}
-	}
-}
-
-func (t *traffic) add(n int) {
-	t.mu.Lock()
-	t.bytes += int64(n)
-	t.mu.Unlock()
-}
-
-// leastTraffic is the number of bytes that give a rate.
-const leastTraffic = 1e6
-
-// saveRate stores the bytes per second of this process for the estimates of later plans.
-func (r *Remote) saveRate() error {
-	t := &r.traffic
-	if t.bytes < leastTraffic || t.took <= 0 {
-		return nil
-	}
-	dir := r.store.Remote(r.Name)
-	if err := r.store.MakeDir(dir); err != nil {
-		return err
-	}
-	rate := strconv.FormatFloat(float64(t.bytes)/t.took.Seconds(), 'f', 0, 64)
-	return disk.Overwrite(dir, filepath.Join(dir, "rate"), []byte(rate+"\n"))
-}
-
-// Seconds estimates the time to transfer a number of bytes from the last transfers; 0: unknown.
-func (r *Remote) Seconds(bytes int64) float64 {
-	if r == nil {
-		return 0
-	}
-	text, _ := os.ReadFile(filepath.Join(r.store.Remote(r.Name), "rate"))
-	rate, err := strconv.ParseFloat(strings.TrimSpace(string(text)), 64)
-	if err != nil || rate <= 0 {
-		return 0
-	}
-	return float64(bytes) / rate
 }

@@ -337,14 +337,12 @@ func (s *server) loadDocument(key string, d *document, docs map[string]*document
 	if info, err := os.Stat(d.path); err != nil || !info.Mode().IsRegular() {
 		_, diags = lang.Format(d.text, key)
 	} else {
-		lang.WithBuffers(texts, func() {
-			src := s.sourceOf(d.path)
-			if s.isSite(d.path) {
-				_, _, diags = lang.LoadSite(src)
-				return
-			}
+		src := s.sourceOf(d.path, texts)
+		if s.isSite(d.path) {
+			_, _, diags = lang.LoadSite(src)
+		} else {
 			e.x, diags = lang.Load(src, s.Kinds)
-		})
+		}
 	}
 	if e.x != nil {
 		e.addExperiment()
@@ -381,14 +379,16 @@ func (e *experiment) addExperiment() {
 
 // sourceOf returns the source of the experiment that contains a file: its folder if that is one experiment of several
 // files, else the file. The site file is that of the command line, else site.hcl in the same folder or the workspace.
-func (s *server) sourceOf(path string) lang.Source {
+// unsaved has the texts of the open documents.
+func (s *server) sourceOf(path string, unsaved map[string][]byte) lang.Source {
 	src := s.Source
+	src.Unsaved = unsaved
 	dir := filepath.Dir(path)
 	if src.Path = path; s.isSite(path) {
 		src.Site = path
 		return src
 	}
-	if found, err := lang.FindExperiment(dir); err == nil && found == dir {
+	if found, err := lang.FindExperiment(dir, unsaved); err == nil && found == dir {
 		src.Path = dir
 	}
 	for _, folder := range []string{dir, s.root} {

@@ -16,5 +16,5 @@ stage "curate" "data" {
 
 stage "model" "m" {
   for_each = { a = { layers = 2 } }
-  layers   = each.value.layer # ERROR: Unsupported attribute ; layers
+  layers   = each.value.layer # ERROR: Unknown key ; layers
 }

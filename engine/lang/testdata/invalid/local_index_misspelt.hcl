@@ -4,5 +4,5 @@ experiment {
 
 locals {
   sizes = { small = 2, large = 12 }
-  mine  = local.sizes["lrage"] # ERROR: Invalid index ; large
+  mine  = local.sizes["lrage"] # ERROR: Unknown key ; large
 }

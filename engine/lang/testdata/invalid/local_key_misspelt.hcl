@@ -4,5 +4,5 @@ experiment {
 
 locals {
   sizes = { small = 2, large = 12 }
-  mine  = local.sizes.smal # ERROR: Unsupported attribute ; small
+  mine  = local.sizes.smal # ERROR: Unknown key ; small
 }

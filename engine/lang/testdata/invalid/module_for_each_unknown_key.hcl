@@ -16,6 +16,6 @@ module "m" {
 }
 
 stage "grpo" "arm" {
-  policy = module.m["c"].stage.model.base.checkpoint # ERROR: Unknown key ; "a", "b"
+  policy = module.m["c"].stage.model.base.checkpoint # ERROR: Unknown key ; It has a, b.
   tasks  = stage.tasks.t.train
 }

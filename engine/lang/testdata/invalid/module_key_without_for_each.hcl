@@ -15,6 +15,6 @@ module "m" {
 }
 
 stage "grpo" "arm" {
-  policy = module.m["a"].stage.model.base.checkpoint # ERROR: Unknown name
+  policy = module.m["a"].stage.model.base.checkpoint # ERROR: Unknown key
   tasks  = stage.tasks.t.train
 }

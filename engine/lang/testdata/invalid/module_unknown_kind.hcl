@@ -15,6 +15,6 @@ module "m" {
 }
 
 stage "grpo" "arm" {
-  policy = module.m.stage.modle.base.checkpoint # ERROR: Reference to nothing ; in module.m
+  policy = module.m.stage.modle.base.checkpoint # ERROR: Unknown key ; module.m.stage has no key "modle"; did you mean model?
   tasks  = stage.tasks.t.train
 }

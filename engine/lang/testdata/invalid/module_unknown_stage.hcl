@@ -15,6 +15,6 @@ module "m" {
 }
 
 stage "grpo" "arm" {
-  policy = module.m.stage.model.bsae.checkpoint # ERROR: Reference to nothing ; did you mean module.m.stage.model.base?
+  policy = module.m.stage.model.bsae.checkpoint # ERROR: Unknown key ; did you mean base?
   tasks  = stage.tasks.t.train
 }

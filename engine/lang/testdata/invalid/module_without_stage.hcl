@@ -15,6 +15,6 @@ module "m" {
 }
 
 stage "grpo" "arm" {
-  policy = module.m.model.base.checkpoint # ERROR: Unknown name ; module.m.stage.KIND.NAME
+  policy = module.m.model.base.checkpoint # ERROR: Unknown key ; It has module, stage.
   tasks  = stage.tasks.t.train
 }
