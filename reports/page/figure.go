@@ -20,7 +20,7 @@ import (
 type Figure struct {
 	ID      string          `json:"id"` // unique on the page: "fig-reward"
 	Title   string          `json:"title"`
-	Caption string          `json:"caption,omitempty"` // the note, and what the curves are; set by Draw, as Wide to Options
+	Caption string          `json:"caption,omitempty"` // the note and what curves are; Draw sets it, and Wide to Options
 	Share   bool            `json:"share,omitempty"`   // values are shares of one
 	Wide    bool            `json:"wide,omitempty"`
 	Folded  bool            `json:"folded,omitempty"` // secondary: in HTML behind a fold with adjacent folded figures
@@ -41,7 +41,7 @@ type Figure struct {
 	Scale      string   `json:"-"` // meaning of the colour, with its unit: "difference, points"
 	Effects    []Effect `json:"-"` // rows of a forest plot, all in one unit
 	Series     []Series `json:"-"`
-	Smooth     int      `json:"-"` // curves: updates in the moving average of the thick line; below 2 draws the mean itself
+	Smooth     int      `json:"-"` // curves: updates in the moving average of the thick line; below 2: none
 	Stacked    bool     `json:"-"` // curves: stacked areas that add up to the whole
 
 	// Apart is the label of an arm whose values would flatten the curves of all others; "" if there is none. A second
