@@ -5,7 +5,7 @@
 # rates, sizes and schedules.
 
 experiment {
-  question = "Do reward tokens keep the rewards of GRPO groups varied after fine-tuning, and is success higher with them?"
+  question = "Do reward tokens keep GRPO's groups varied after fine-tuning, and is success higher with them?"
   expect   = "RCTP-FT + RC-GRPO above the other arms, with the fewest groups without variance (the paper's claim)"
   seeds    = [1, 2, 3]
 }

@@ -3,7 +3,7 @@
 # Cost: about two and a half hours on two cores, one with --var updates=40.
 
 experiment {
-  question = "Do reward tokens keep the rewards of GRPO groups varied after fine-tuning, and is success higher with them?"
+  question = "Do reward tokens keep GRPO's groups varied after fine-tuning, and is success higher with them?"
   expect   = "RCTP-FT + RC-GRPO above the other arms, with the fewest groups without variance (the paper's claim)"
   seeds    = [1, 2, 3, 4, 5]
 }

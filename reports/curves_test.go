@@ -54,13 +54,13 @@ func TestTimeLineLeavesIdleTimesOut(t *testing.T) {
 		made("stage.eval.arm@1", at(4), 20), // beside sft
 		{Address: "stage.grpo.arm"},         // not made
 	}}
-	f := s.timeline()
+	f := s.timelineFigures()[0].Figure
 	want := []page.Point{{Value: 0, Interval: stats.Interval{Low: 0, High: 10}, Label: "10s"},
 		{Value: 1, Interval: stats.Interval{Low: 4, High: 24}, Label: "seed 1: 20s"},
 		{Value: 1, Interval: stats.Interval{Low: 24, High: 29}, Label: "seed 2: 5.0s"}}
 	equal(t, "lanes", f.Lanes, []string{"sft.warm", "eval.arm"})
 	equal(t, "spans", f.Series[0].Points, want)
-	if (&Study{Records: s.Records[3:]}).timeline() != nil {
+	if (&Study{Records: s.Records[3:]}).timelineFigures() != nil {
 		t.Error("nothing was made, and there is a time line")
 	}
 }

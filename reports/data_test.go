@@ -113,8 +113,8 @@ func TestExamplesHaveTheRewardTokenWhereFineTuningPutsIt(t *testing.T) {
 			equalRows(t, parts[1].Table, tc.want...)
 		})
 	}
-	one := page.Transcripts{Passed: make([]page.Transcript, 1)}
-	s := &Study{Mixtures: []Mixture{{Label: "expert only", Examples: one}}}
+	experts := page.Transcripts{Passed: make([]page.Transcript, 1)}
+	s := &Study{Mixtures: []Mixture{{Label: "experts", Examples: experts}}}
 	if parts := s.exampleTables(); len(parts) != 0 {
 		t.Errorf("a data set without failures: got %d tables, want none", len(parts))
 	}

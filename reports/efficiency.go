@@ -65,9 +65,8 @@ func (s *Study) gainOverGRPO(a *Arm, set string, how Comparison) []page.Cell {
 	return []page.Cell{page.Text("–"), page.Text("–")}
 }
 
-// forecastMean is the mean over seeds of a value that was logged with its interval and beside a fourth metric; a dash
-// unless every seed has it. Errors of seeds are independent, so the half width of the mean's interval is
-// √(Σ half²) / n.
+// forecastMean is the mean over seeds of a value that was logged with its interval and a fourth metric; a dash unless
+// every seed has it. Errors of seeds are independent, so the half width of the mean's interval is √(Σ half²) / n.
 var forecastMean = measure[logged]{"as logged before the first update, mean over seeds", func(l logged) page.Cell {
 	values, low, high := l.before(l.metrics[0]), l.before(l.metrics[1]), l.before(l.metrics[2])
 	n := len(l.before(l.metrics[3]))

@@ -49,7 +49,7 @@ func (r *Reference) faults() (all hcl.Diagnostics) {
 			bad(r.At["of"], "No tasks", "A published share has at least one task; got of.%s = %d.", category, r.Of[category])
 		}
 	}
-	if _, has := r.Of[overall]; !has {
+	if _, ok := r.Of[overall]; !ok {
 		bad(r.At["of"], "No number of tasks", "Write of = { %s = N }, the number of all tasks of the reference.", overall)
 	}
 	if len(r.Counts)+len(r.Others) == 0 {

@@ -233,66 +233,57 @@ func (s *Study) runsTable() *page.Table {
 // megabytes formats a number of bytes. One unit keeps a column comparable.
 func megabytes(n int64) string { return fmt.Sprintf("%d MB", (n+500_000)/1_000_000) }
 
-// timeline shows when the artifacts of the page were made: a lane for each stage, a bar for each of its seeds.
-// Times without a running stage are left out, because the artifacts may come from runs on different days. nil if no
-// artifact was made.
-func (s *Study) timeline() *page.Figure {
-	made := slices.DeleteFunc(slices.Clone(s.Records), func(r Record) bool {
-		return r.Manifest == nil || r.Manifest.Started.IsZero() || r.Manifest.Seconds <= 0
-	})
-	if len(made) == 0 {
-		return nil
-	}
-	slices.SortStableFunc(made, func(a, b Record) int {
-		return cmp.Or(a.Manifest.Started.Compare(b.Manifest.Started), strings.Compare(a.Address, b.Address))
-	})
-	f := &page.Figure{
-		ID: "fig-timeline", Title: "Time line of the stages", X: "seconds with a running stage", Y: "stage", Folded: true,
-		Note:   "From the manifests of the shown artifacts. Times in which none of these stages ran are left out.",
-		Data:   [][]string{{"stage", "seed", "from, s", "to, s"}},
-		Source: page.Source{By: "start and duration as recorded"},
-	}
-	idle, busyUntil := 0.0, 0.0 // seconds since the first start
-	series := page.Series{Name: "stages", Arm: page.NoArm}
-	for _, r := range made {
-		f.Source.From = append(f.Source.From, manifestAddress(r.Address))
-		from, took := r.Manifest.Started.Sub(made[0].Manifest.Started).Seconds(), r.Manifest.Seconds
-		idle += max(0, from-busyUntil)
-		busyUntil = max(busyUntil, from+took)
-		name, seed, _ := strings.Cut(lang.TrimStage(r.Address), "@")
-		bar := page.Point{Value: float64(page.IndexOrAppend(&f.Lanes, name)), Label: runs.DurationText(took)}
-		if seed != "" {
-			bar.Label = "seed " + seed + ": " + bar.Label
-		}
-		from -= idle
-		bar.Interval = stats.Interval{Low: from, High: from + took}
-		series.Points = append(series.Points, bar)
-		f.Data = append(f.Data, []string{name, seed, page.Plain(from), page.Plain(from + took)})
-	}
-	f.Series = []page.Series{series}
-	return f
-}
-
 // mostLanes is the number of lanes that fit on a printed page.
 const mostLanes = 28
 
-// timelineFigures returns the time line in figures of at most mostLanes stages.
+// timelineFigures show when the artifacts of the page were made: a lane for each stage, a bar for each of its seeds, in
+// figures of at most mostLanes stages. Times without a running stage are left out, because the artifacts may come from
+// runs on different days.
 func (s *Study) timelineFigures() (parts []page.Part) {
-	whole := s.timeline()
-	for first := 0; whole != nil && first < len(whole.Lanes); first += mostLanes {
-		f, series := *whole, whole.Series[0]
-		f.Lanes = whole.Lanes[first:min(first+mostLanes, len(whole.Lanes))]
-		f.Data, series.Points = whole.Data[:1:1], nil
-		for i, bar := range whole.Series[0].Points {
+	made := slices.DeleteFunc(slices.Clone(s.Records), func(r Record) bool {
+		return r.Manifest == nil || r.Manifest.Started.IsZero() || r.Manifest.Seconds <= 0
+	})
+	slices.SortStableFunc(made, func(a, b Record) int {
+		return cmp.Or(a.Manifest.Started.Compare(b.Manifest.Started), strings.Compare(a.Address, b.Address))
+	})
+	var lanes []string
+	var bars []page.Point
+	var rows [][]string // of the data, one for each bar
+	source := page.Source{By: "start and duration as recorded"}
+	idle, busyUntil := 0.0, 0.0 // seconds since the first start
+	for _, r := range made {
+		source.From = append(source.From, manifestAddress(r.Address))
+		from, took := r.Manifest.Started.Sub(made[0].Manifest.Started).Seconds(), r.Manifest.Seconds
+		idle += max(0, from-busyUntil)
+		busyUntil = max(busyUntil, from+took)
+		from -= idle
+		name, seed, _ := strings.Cut(lang.TrimStage(r.Address), "@")
+		label := runs.DurationText(took)
+		if seed != "" {
+			label = "seed " + seed + ": " + label
+		}
+		bars = append(bars, page.Point{Value: float64(page.IndexOrAppend(&lanes, name)), Label: label,
+			Interval: stats.Interval{Low: from, High: from + took}})
+		rows = append(rows, []string{name, seed, page.Plain(from), page.Plain(from + took)})
+	}
+	for first := 0; first < len(lanes); first += mostLanes {
+		f := &page.Figure{
+			ID: "fig-timeline", Title: "Time line of the stages", X: "seconds with a running stage", Y: "stage", Folded: true,
+			Note:  "From the manifests of the shown artifacts. Times in which none of these stages ran are left out.",
+			Lanes: lanes[first:min(first+mostLanes, len(lanes))], Source: source,
+			Data: [][]string{{"stage", "seed", "from, s", "to, s"}},
+		}
+		if len(f.Lanes) < len(lanes) {
+			f.Title += fmt.Sprintf(", stages %d to %d of %d", first+1, first+len(f.Lanes), len(lanes))
+		}
+		series := page.Series{Name: "stages", Arm: page.NoArm}
+		for i, bar := range bars {
 			if bar.Value -= float64(first); 0 <= bar.Value && bar.Value < float64(len(f.Lanes)) {
-				series.Points, f.Data = append(series.Points, bar), append(f.Data, whole.Data[i+1])
+				series.Points, f.Data = append(series.Points, bar), append(f.Data, rows[i])
 			}
 		}
-		f.Series = []page.Series{series}
-		if len(f.Lanes) < len(whole.Lanes) {
-			f.Title += fmt.Sprintf(", stages %d to %d of %d", first+1, first+len(f.Lanes), len(whole.Lanes))
-		}
-		parts = append(parts, page.Part{Figure: &f})
+		f.Add(series)
+		parts = append(parts, page.Part{Figure: f})
 	}
 	return parts
 }
