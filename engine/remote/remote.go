@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -238,7 +237,7 @@ func (r *Remote) Seconds(bytes int64) float64 {
 	if r == nil {
 		return 0
 	}
-	text, _ := os.ReadFile(filepath.Join(r.store.Remote(r.Name), "rate"))
+	text, _ := disk.ReadPlain(filepath.Join(r.store.Remote(r.Name), "rate"), 1<<10)
 	rate, err := strconv.ParseFloat(strings.TrimSpace(string(text)), 64)
 	if err != nil || rate <= 0 {
 		return 0
