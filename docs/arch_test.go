@@ -79,7 +79,7 @@ var ladder = map[string]string{
 	"stages/internal/sampling": "engine engine/artifact engine/runs bfcl stages/rl stages/rl/blocks " +
 		"stages/internal/agent stages/internal/chat stages/internal/checkpoint stages/internal/environment " +
 		"stages/internal/lm stages/internal/ranks",
-	"stages/internal/environment":        "bfcl engine/proc stages/rl stages/rl/blocks",
+	"stages/internal/environment":        "bfcl engine/artifact engine/proc stages/rl stages/rl/blocks",
 	"stages/internal/environment/faults": "engine/proc",
 	"stages/internal/gguf":               "stages/internal/lm",
 	"stages/internal/lm":                 "stages/internal/ranks stages/internal/token stages/internal/torch stages/rl",

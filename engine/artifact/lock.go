@@ -57,7 +57,7 @@ func (s *Store) holderPath(key string) string {
 // Holder reads the description of a key's holder into v. It may be that of an earlier holder; without one the
 // error is ErrNotFound.
 func (s *Store) Holder(key string, v any) error {
-	f, err := os.Open(s.holderPath(key))
+	f, err := disk.OpenPlain(s.holderPath(key), disk.MaxRecord)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return ErrNotFound

@@ -97,7 +97,7 @@ func (s *Store) OpenWork() (map[string]string, error) {
 
 // held reports whether a process holds the lock of a key.
 func (s *Store) held(key string) bool {
-	f, err := os.Open(s.holderPath(key))
+	f, err := os.OpenFile(s.holderPath(key), os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe has no writer
 	if err != nil {
 		return false
 	}

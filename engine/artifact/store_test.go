@@ -157,6 +157,14 @@ func TestRecordsThatAreNoPlainFilesAreErrors(t *testing.T) {
 			must.OK(t, put(path))
 			_, err = s.Open(m, "out")
 			must.Match(t, err, "x.txt: edited")
+			must.OK(t, s.inFolder(s.holderPath(m.Key), func() error { return put(s.holderPath(m.Key)) }))
+			var holder struct{}
+			if err := s.Holder(m.Key, &holder); err == nil {
+				t.Error("the lock has a holder, want an error")
+			}
+			if s.held(m.Key) {
+				t.Error("the lock is held")
+			}
 			if text, err := (&Artifact{Dir: filepath.Dir(path)}).Read("x.txt"); err == nil { // its manifest records it so
 				t.Errorf("read %d bytes, want an error", len(text))
 			}

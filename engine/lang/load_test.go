@@ -2,6 +2,7 @@ package lang_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -487,5 +489,29 @@ func TestDigestsOfLargeFilesAreCached(t *testing.T) {
 	enginetest.WriteFile(t, file, strings.Repeat("y", 1<<20))
 	if got := digest(false); got == first || got == fake {
 		t.Errorf("other content of the same size: got %s, want another digest", got)
+	}
+}
+
+// The store may be a copy of someone else's.
+func TestACacheOfDigestsThatIsNoPlainFileIsNotRead(t *testing.T) {
+	for name, put := range map[string]func(path string) error{
+		"a pipe":   func(path string) error { return syscall.Mkfifo(path, 0o600) },
+		"a device": func(path string) error { return os.Symlink("/dev/zero", path) },
+		"a large file": func(path string) error {
+			return errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, 1<<40))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			path, file := filepath.Join(dir, "x.hcl"), filepath.Join(dir, "weights.bin")
+			enginetest.WriteFile(t, path, "experiment {}\nstage \"model\" \"m\" {\n  path = file(\"weights.bin\")\n}\n")
+			enginetest.WriteFile(t, file, strings.Repeat("x", 1<<20)) // the smallest large file
+			site := filepath.Join(dir, "site.hcl")
+			enginetest.WriteFile(t, site, "store {\n  path = \"store\"\n}\n")
+			must.OK(t, os.Mkdir(filepath.Join(dir, "store"), 0o700))
+			must.OK(t, put(filepath.Join(dir, "store", "digests.json")))
+			got := loadFile(t, path, func(s *lang.Source) { s.Site = site }).Digests[file]
+			wantEqual(t, "the digest", got, must.Get(artifact.FileDigest(file))(t))
+		})
 	}
 }

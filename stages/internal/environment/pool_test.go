@@ -329,6 +329,16 @@ func TestCopyKeepsExecutableFilesAndLeavesNamesOut(t *testing.T) {
 	}
 }
 
+// A stranger's manifest can record a file of any size.
+func TestALargeDescriptionOfAProgramIsNotRead(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, ProgramFile)
+	must.OK(t, os.WriteFile(file, nil, 0o600))
+	must.OK(t, os.Truncate(file, 1<<40))
+	_, err := ReadProgram(dir)
+	must.Match(t, err, "1099511627776 bytes; at most")
+}
+
 func FuzzAnswers(f *testing.F) {
 	for _, line := range []string{`{"jsonrpc":"2.0","id":1,"result":{}}`,
 		`{"jsonrpc":"2.0","id":1,"error":{"message":"x"}}`,

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"rcgrpo/engine/artifact"
 )
 
 // Files of a tasks artifact whose tasks belong to a program.
@@ -30,16 +32,16 @@ type Program struct {
 	Server     *Server           `json:"server,omitempty"`     // nil: the program speaks the protocol of Pool
 }
 
-// ReadProgram reads the description in a tasks artifact.
+// ReadProgram reads the description in the folder of a tasks artifact.
 func ReadProgram(dir string) (*Program, error) {
-	path := filepath.Join(dir, ProgramFile)
-	text, err := os.ReadFile(path)
+	a := artifact.Artifact{Dir: dir}
+	text, err := a.Read(ProgramFile)
 	if err != nil {
 		return nil, err
 	}
 	p := new(Program)
 	if err := json.Unmarshal(text, p); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", a.Path(ProgramFile), err)
 	}
 	return p, nil
 }

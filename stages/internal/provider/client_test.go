@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"rcgrpo/bfcl"
+	"rcgrpo/engine/artifact"
 	"rcgrpo/internal/must"
 	"rcgrpo/stages/rl"
 )
@@ -336,6 +337,16 @@ func TestALongConversationEndsItsEpisode(t *testing.T) {
 	if err != nil || reply.Stop != rl.StopLength || len(s.bodies) > 0 {
 		t.Errorf("%d requests were sent, and the episode ended with %q: %v", len(s.bodies), reply.Stop, err)
 	}
+}
+
+// A stranger's manifest can record a file of any size.
+func TestALargeEndpointIsNotRead(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, EndpointFile)
+	must.OK(t, os.WriteFile(file, nil, 0o600))
+	must.OK(t, os.Truncate(file, 1<<40))
+	_, err := ReadSettings(&artifact.Artifact{Dir: dir})
+	must.Match(t, err, "1099511627776 bytes; at most")
 }
 
 func TestUsageThatCannotBeIsNoReply(t *testing.T) {

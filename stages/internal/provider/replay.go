@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"net/http"
-	"os"
 	"slices"
 
 	"rcgrpo/bfcl"
@@ -80,7 +79,7 @@ func (c *Result) read() (*recorded, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := os.ReadFile(calls.Path(CostFile))
+	text, err := calls.Read(CostFile)
 	if err != nil {
 		return nil, err
 	}

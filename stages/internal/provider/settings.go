@@ -19,11 +19,11 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"rcgrpo/bfcl"
+	"rcgrpo/engine/artifact"
 )
 
 // ArtifactType is the type of the port of the kind endpoint.
@@ -125,9 +125,9 @@ func (s *Settings) key() (string, error) {
 
 const minKey = 8
 
-// ReadSettings reads the endpoint in the folder of an artifact.
-func ReadSettings(dir string) (*Settings, error) {
-	text, err := os.ReadFile(filepath.Join(dir, EndpointFile))
+// ReadSettings reads the endpoint of an artifact.
+func ReadSettings(a *artifact.Artifact) (*Settings, error) {
+	text, err := a.Read(EndpointFile)
 	if err != nil {
 		return nil, err
 	}

@@ -111,7 +111,7 @@ func (s Sampling) open(job *engine.Job) (*Model, Price, error) {
 	if err != nil {
 		return nil, Price{}, err
 	}
-	set, err := ReadSettings(a.Dir)
+	set, err := ReadSettings(a)
 	if err == nil {
 		err = set.checkMaker(job.Maker(s.Policy))
 	}
