@@ -2,6 +2,7 @@ package reports
 
 import (
 	"archive/tar"
+	"bytes"
 	"cmp"
 	"compress/gzip"
 	"errors"
@@ -45,30 +46,30 @@ func WriteBundle(w io.Writer, page []byte, store *artifact.Store, experiment map
 	}
 	z := gzip.NewWriter(w)
 	t := tar.NewWriter(z)
-	write := func(name string, content []byte) error {
-		h := &tar.Header{Name: name, Mode: 0o644, Size: int64(len(content)), ModTime: time.Unix(0, 0),
-			Format: tar.FormatPAX}
+	write := func(name string, size int64, content io.Reader) error {
+		h := &tar.Header{Name: name, Mode: 0o644, Size: size, ModTime: time.Unix(0, 0), Format: tar.FormatPAX}
 		if err := t.WriteHeader(h); err != nil {
 			return err
 		}
-		_, err := t.Write(content)
+		_, err := io.CopyN(t, content, size)
 		return err
 	}
-	if err := write(bundlePage, page); err != nil {
+	if err := write(bundlePage, int64(len(page)), bytes.NewReader(page)); err != nil {
 		return err
 	}
 	for _, name := range sortedKeys(experiment) {
-		if err := write(bundleExperiment+name, experiment[name]); err != nil {
+		text := experiment[name]
+		if err := write(bundleExperiment+name, int64(len(text)), bytes.NewReader(text)); err != nil {
 			return err
 		}
 	}
 	for _, name := range sortedKeys(files) {
-		content, err := os.ReadFile(files[name])
+		f, err := artifact.OpenPlain(files[name])
 		if err != nil {
 			return err
 		}
-		if err := write(name, content); err != nil {
-			return err
+		if err := errors.Join(write(name, f.Info.Size(), f), f.Close()); err != nil {
+			return fmt.Errorf("%s: %w", files[name], err)
 		}
 	}
 	return errors.Join(t.Close(), z.Close())
@@ -108,7 +109,7 @@ type Bundle struct {
 }
 
 // BundleBytes is the default limit of an unpacked bundle.
-const BundleBytes = 512 << 20
+const BundleBytes = artifact.MaxRowsBytes
 
 // Limits of the contents of a bundle, far above those of any page that a browser can show. The limit in bytes also
 // applies to the compressed rows in its store.
@@ -118,7 +119,6 @@ const (
 	maxPageBytes    = 32 << 20
 	maxSourceBytes  = 1 << 20  // of all files of the experiment
 	maxRecordsBytes = 64 << 20 // of all manifests
-	maxRows         = 2_000_000
 	maxRowBytes     = 64 << 20
 )
 
@@ -175,7 +175,7 @@ func OpenBundle(file, dir string, limit int64) (*Bundle, error) {
 	if b.Store, err = artifact.Open(filepath.Join(dir, bundleStore)); err != nil {
 		return nil, err
 	}
-	b.Store.Limit(&artifact.Budget{Bytes: limit, Rows: maxRows, Line: maxRowBytes})
+	b.Store.Limit(&artifact.Budget{Bytes: limit, Rows: artifact.MaxRows, Line: maxRowBytes})
 	return b, nil
 }
 

@@ -3,8 +3,10 @@ package reports
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -36,7 +38,7 @@ func hostilePage(t *testing.T, rows func(yield func(rl.Score) bool)) ([]byte, *a
 		Key: key, Digest: c.Outputs["scores"].Digest}}
 	p := (&Study{Name: "hostile"}).Page()
 	p.Evidence = must.Get(ev.Packed(p))(t)
-	store.Limit(&artifact.Budget{Bytes: BundleBytes, Rows: maxRows, Line: maxRowBytes})
+	store.Limit(&artifact.Budget{Bytes: BundleBytes, Rows: artifact.MaxRows, Line: maxRowBytes})
 	return []byte(htmlOf(t, p)), store
 }
 
@@ -116,4 +118,25 @@ func TestPipesAreNeitherPagesNorBundles(t *testing.T) {
 	must.Match(t, err, "is no plain file")
 	_, err = OpenBundle(file, t.TempDir(), BundleBytes)
 	must.Match(t, err, "is no plain file")
+}
+
+// A store has checkpoints, and its files may be someone else's.
+func TestABundleIsWrittenAsAStream(t *testing.T) {
+	html, store := hostilePage(t, func(yield func(rl.Score) bool) {
+		for row := (rl.Score{Task: strings.Repeat("x", 1<<20)}); row.Sample < 64; row.Sample++ {
+			yield(row)
+		}
+	})
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	must.OK(t, WriteBundle(io.Discard, html, store, nil))
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > 32<<20 {
+		t.Errorf("a bundle with a file of 64 MiB took %d MiB of memory", n>>20)
+	}
+	m := must.Get(store.Manifest(strings.Repeat("ab", 32)))(t)
+	file := store.ObjectPath(m.Outputs["scores"], m.Outputs["scores"].Files[0])
+	must.OK(t, os.Chmod(file, 0o600))
+	must.OK(t, os.Truncate(file, 1<<40))
+	must.Match(t, WriteBundle(io.Discard, html, store, nil), file+": edited")
 }

@@ -17,14 +17,15 @@ import (
 )
 
 // Rows reads a file of JSON Lines, one T per line, and decompresses it if its name ends in ".gz". It stops at
-// the first error and yields it, with file and line, beside a zero T.
+// the first error and yields it, with file and line, beside a zero T. A reader that keeps the rows calls AllRows.
 func Rows[T any](a *Artifact, file string) iter.Seq2[T, error] {
 	return rowsWithin[T](a.Path(file), a.budget)
 }
 
-// AllRows returns the rows that Rows reads; none after an error.
+// AllRows returns the rows that Rows reads; none after an error. Without a budget of the store, the file may have
+// MaxRowsBytes and MaxRows.
 func AllRows[T any](a *Artifact, file string) (rows []T, err error) {
-	for row, err := range Rows[T](a, file) {
+	for row, err := range rowsWithin[T](a.Path(file), cmp.Or(a.budget, &Budget{MaxRowsBytes, MaxRows, maxRow})) {
 		if err != nil {
 			return nil, err
 		}
@@ -58,13 +59,19 @@ type budgeted struct {
 	line int64 // bytes left for the current row
 }
 
+// Limits of the rows that are kept in memory.
+const (
+	MaxRowsBytes = 512 << 20 // after decompression
+	MaxRows      = 2_000_000
+)
+
 // maxRow limits the rows of files without a budget, in bytes: a row is held as a whole. Tests lower it.
 var maxRow int64 = 256 << 20
 
 func (b *budgeted) Read(p []byte) (int, error) {
 	switch {
 	case b.Bytes <= 0:
-		return 0, errors.New("the rows of this store have more bytes than the limit allows")
+		return 0, errors.New("the rows have more bytes than the limit allows")
 	case b.line <= 0:
 		return 0, fmt.Errorf("a row has more than %d bytes", b.Line)
 	}
@@ -77,7 +84,7 @@ func (b *budgeted) Read(p []byte) (int, error) {
 // begin starts a row.
 func (b *budgeted) begin() error {
 	if b.Rows--; b.Rows < 0 {
-		return errors.New("the store has more rows than the limit allows")
+		return errors.New("there are more rows than the limit allows")
 	}
 	b.line = b.Line
 	return nil

@@ -1,6 +1,7 @@
 package artifact
 
 import (
+	"bufio"
 	"bytes"
 	"compress/gzip"
 	"errors"
@@ -137,6 +138,32 @@ func TestRowsStopAtTheBudgetOfTheirStore(t *testing.T) {
 				got = err
 			}
 			must.Match(t, got, tc.want)
+		})
+	}
+}
+
+// A few kilobytes of gzip in a shared store can contain more rows than the memory.
+func TestRowsThatAreKeptHaveALimit(t *testing.T) {
+	for name, tc := range map[string]struct {
+		line, lines int
+		want        string
+	}{
+		"many rows":  {0, MaxRows + 1, "there are more rows than the limit allows"},
+		"many bytes": {16 << 20, MaxRowsBytes/(16<<20) + 1, "the rows have more bytes than the limit allows"},
+		"few":        {0, 1000, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var packed bytes.Buffer
+			z := must.Get(gzip.NewWriterLevel(&packed, gzip.BestSpeed))(t)
+			w := bufio.NewWriter(z)
+			for line := append(bytes.Repeat([]byte(" "), tc.line), '\n'); tc.lines > 0; tc.lines-- {
+				must.Get(w.Write(line))(t)
+			}
+			must.OK(t, errors.Join(w.Flush(), z.Close()))
+			s := openStore(t)
+			m := commit(t, s, "a", files{"rows.jsonl.gz": packed.String()})
+			_, err := AllRows[row](must.Get(s.Open(m, "out"))(t), "rows.jsonl.gz")
+			must.Match(t, err, tc.want)
 		})
 	}
 }

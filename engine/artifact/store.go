@@ -399,8 +399,8 @@ func readJSON(path string, v any) error {
 }
 
 // Part returns the files that a store needs for some ports of one result: slash-separated name below the
-// store's folder to path. It does not check the contents, but that they are no links. For a port that is not here the
-// error is ErrNotHere.
+// store's folder to path. It does not check the contents, but that they are no links and have the recorded sizes. For a
+// port that is not here the error is ErrNotHere.
 func (s *Store) Part(key string, ports ...string) (map[string]string, error) {
 	m, err := s.Manifest(key)
 	if err != nil {
@@ -421,7 +421,11 @@ func (s *Store) Part(key string, ports ...string) (map[string]string, error) {
 				if err != nil {
 					return nil, err
 				}
+				info, err := file.Stat()
 				file.Close()
+				if err != nil || info.Size() != f.Bytes {
+					return nil, Problem{Address: m.Address, Path: s.ObjectPath(object, f), What: "edited"}
+				}
 				files["objects/"+object.Digest+"/"+f.Name] = s.ObjectPath(object, f)
 			}
 		}

@@ -81,10 +81,11 @@ func (s *settings) examples(job *engine.Job, policy *checkpoint.Policy, conditio
 		if err != nil {
 			return nil, err
 		}
-		for t, err := range artifact.Rows[rl.Trajectory](data, rl.DatasetFile) {
-			if err != nil {
-				return nil, err
-			}
+		rows, err := artifact.AllRows[rl.Trajectory](data, rl.DatasetFile)
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range rows {
 			if t.Reward.Missing() { // neither an expert nor a failure
 				missing++
 				continue

@@ -30,11 +30,11 @@ func ReadTasks(job *engine.Job, ref artifact.Ref) ([]*bfcl.Task, error) {
 		return nil, err
 	}
 	var program *bfcl.Program
-	var tasks []*bfcl.Task
-	for task, err := range artifact.Rows[*bfcl.Task](set, bfcl.TasksFile) {
-		if err != nil {
-			return nil, err
-		}
+	tasks, err := artifact.AllRows[*bfcl.Task](set, bfcl.TasksFile)
+	if err != nil {
+		return nil, err
+	}
+	for _, task := range tasks {
 		if task.Spec != nil && program == nil {
 			if program, err = programOf(set.Dir, job.Maker(ref)); err != nil {
 				return nil, fmt.Errorf("stage.%s.%s: %w", ref.Kind, ref.Name, err)
@@ -43,7 +43,6 @@ func ReadTasks(job *engine.Job, ref artifact.Ref) ([]*bfcl.Task, error) {
 		if task.Spec != nil {
 			task.Program = *program
 		}
-		tasks = append(tasks, task)
 	}
 	return tasks, nil
 }
