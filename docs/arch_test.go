@@ -86,7 +86,7 @@ var ladder = map[string]string{
 	"stages/internal/provider": "engine engine/artifact engine/journal engine/proc bfcl stages/rl stages/rl/blocks " +
 		"stages/internal/sampling",
 	"stages/internal/ranks":  "",
-	"stages/internal/resume": "engine/journal",
+	"stages/internal/resume": "engine/artifact engine/journal",
 	"stages/internal/jinja":  "stages/internal/token",
 	"stages/internal/serve":  "internal/nesting stages/internal/chat stages/internal/token stages/rl stages/rl/blocks",
 	"stages/internal/token":  "",

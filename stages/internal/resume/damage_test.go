@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"rcgrpo/internal/must"
@@ -192,5 +193,58 @@ func TestFoldersThatNoStateContainsAreRemoved(t *testing.T) {
 	left, err := os.ReadDir(filepath.Join(dir, "folders"))
 	if err != nil || len(left) != 1 || best(t, c) != "10" {
 		t.Errorf("%d folders are left, %v, the best %s; want one, that of update 4", len(left), err, best(t, c))
+	}
+}
+
+// The scratch folder and the result of a shorter run may be those of a copied store.
+func TestFilesOfScratchThatAreNoPlainFilesAreNotRead(t *testing.T) {
+	for name, put := range map[string]func(path string) error{
+		"a pipe":   func(path string) error { return syscall.Mkfifo(path, 0o600) },
+		"a device": func(path string) error { return os.Symlink("/dev/zero", path) },
+		"a large file": func(path string) error {
+			return errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, 1<<41))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := trained(t)
+			state, sums := filepath.Join(dir, "states", stateName(4)), filepath.Join(dir, "rows", "sums")
+			instead := func(path string) string {
+				must.OK(t, os.RemoveAll(path))
+				must.OK(t, put(path))
+				return path
+			}
+			if must.Get(readState(state))(t).Rows["sums"].reached(instead(sums)) {
+				t.Error("the rows are whole")
+			}
+			if got, err := sum(instead(filepath.Join(state, "weight"))); err == nil {
+				t.Errorf("a weight is %v, want an error", got)
+			}
+			instead(filepath.Join(state, stateFile))
+			if _, err := readState(state); err == nil {
+				t.Error("the state was read")
+			}
+			var p taken
+			if instead(filepath.Join(dir, progressFile)); ReadProgress(dir, &p) == nil {
+				t.Error("the progress was read")
+			}
+			if err := open(t, t.TempDir(), 1).rows.CopyFrom(sums); err == nil {
+				t.Error("the rows were copied")
+			}
+		})
+	}
+}
+
+// A link in a copied scratch folder could name any file of the user.
+func TestRowsOfScratchFollowNoLink(t *testing.T) {
+	own := filepath.Join(t.TempDir(), "own")
+	must.OK(t, os.WriteFile(own, []byte("own"), 0o600))
+	dir := t.TempDir()
+	c := must.Get(Open(dir, 0, 1, 0))(t)
+	must.OK(t, os.Symlink(own, filepath.Join(dir, "rows", "sums")))
+	if _, err := c.Rows("sums"); err == nil {
+		t.Error("the rows are those of a link, want an error")
+	}
+	if text := must.Get(os.ReadFile(own))(t); string(text) != "own" {
+		t.Errorf("the user's file has %q", text)
 	}
 }

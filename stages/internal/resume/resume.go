@@ -29,6 +29,8 @@ import (
 	"strconv"
 	"sync/atomic"
 	"time"
+
+	"rcgrpo/engine/artifact"
 )
 
 // format is the version of the files of a state.
@@ -168,7 +170,7 @@ func (t *Scratch) origin() string {
 
 // readState reads stateFile, whose first line is the checksum of the rest.
 func readState(dir string) (s state, err error) {
-	raw, err := os.ReadFile(filepath.Join(dir, stateFile))
+	raw, err := (&artifact.Artifact{Dir: dir}).Read(stateFile) // the store may be a copy
 	if err != nil {
 		return s, err
 	}
@@ -422,7 +424,7 @@ func WriteProgress(dir string, progress any) error {
 
 // ReadProgress reads what WriteProgress wrote.
 func ReadProgress(dir string, progress any) error {
-	text, err := os.ReadFile(filepath.Join(dir, progressFile))
+	text, err := (&artifact.Artifact{Dir: dir}).Read(progressFile)
 	if err != nil {
 		return err
 	}
@@ -489,7 +491,7 @@ func numbered(dir string) (all []int, err error) {
 
 // sum returns the size and digest of a file.
 func sum(path string) (file, error) {
-	f, err := os.Open(path)
+	f, err := artifact.OpenPlain(path)
 	if err != nil {
 		return file{}, err
 	}

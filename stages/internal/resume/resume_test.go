@@ -1,7 +1,9 @@
 package resume
 
 import (
+	"compress/gzip"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"rcgrpo/engine/artifact"
 	"rcgrpo/internal/must"
 )
 
@@ -240,4 +243,18 @@ func TestRowsAreCopiedInBothForms(t *testing.T) {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
+}
+
+// A few kilobytes of gzip in a shared store can contain more than the disk.
+func TestRowsOfAShorterRunDoNotFillTheDisk(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rows.jsonl.gz")
+	f := must.Get(os.Create(path))(t)
+	z := must.Get(gzip.NewWriterLevel(f, gzip.BestSpeed))(t)
+	for piece, n := make([]byte, 1<<20), artifact.MaxRowsBytes>>20+1; n > 0; n-- {
+		must.Get(z.Write(piece))(t)
+	}
+	must.OK(t, errors.Join(z.Close(), f.Close()))
+	c := open(t, t.TempDir(), 1)
+	c.rows.file = must.Get(os.OpenFile(os.DevNull, os.O_WRONLY, 0))(t)
+	must.Match(t, c.rows.CopyFrom(path), "its rows have more than 536870912 bytes")
 }

@@ -11,6 +11,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
+
+	"rcgrpo/engine/artifact"
 )
 
 // castagnoli is a function, because building the table at the start would slow down programs that do not resume.
@@ -24,7 +27,7 @@ type mark struct {
 
 // reached reports whether the file at path still begins with the bytes of the mark.
 func (m mark) reached(path string) bool {
-	f, err := os.Open(path)
+	f, err := artifact.OpenPlain(path) // the store may be a copy
 	if err != nil {
 		return m.Bytes == 0
 	}
@@ -48,7 +51,7 @@ func (t *Scratch) Rows(name string) (*Rows, error) {
 	if t.rank > 0 {
 		return r, nil
 	}
-	f, err := os.OpenFile(r.path, os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := os.OpenFile(r.path, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("resume: %w", err)
 	}
@@ -92,23 +95,32 @@ func (r *Rows) Write(text []byte) (n int, err error) {
 	return n, err
 }
 
-// CopyFrom adds the rows of a file, decompressed if its name ends in ".gz".
+// Limits of the rows of a shorter run, in bytes and as a multiple of the compressed bytes. Those of a long training
+// have many gigabytes. Below artifact.MaxRowsBytes, decompression may give any multiple.
+const maxCopied, maxGrowth = 64 << 30, 100
+
+// CopyFrom adds the rows of a file, decompressed if its name ends in ".gz". Others may have written the file, so one
+// that would fill the disk is an error.
 func (r *Rows) CopyFrom(path string) error {
-	f, err := os.Open(path)
+	f, err := artifact.OpenPlain(path)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
+	limit := min(max(artifact.MaxRowsBytes, maxGrowth*f.Info.Size()), maxCopied)
 	var in io.Reader = f
 	if strings.HasSuffix(path, ".gz") {
 		if in, err = gzip.NewReader(f); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 	}
-	if _, err := io.Copy(r, in); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+	switch _, err = io.CopyN(r, in, limit+1); err {
+	case io.EOF:
+		return nil
+	case nil:
+		return fmt.Errorf("%s: its rows have more than %d bytes; remove this result from the store", path, limit)
 	}
-	return nil
+	return fmt.Errorf("%s: %w", path, err)
 }
 
 // CopyTo writes all rows into a new file of dir, compressed if its name ends in ".gz". Equal rows give identical
