@@ -237,3 +237,12 @@ func TestStoresInUseAreNotShared(t *testing.T) {
 	must.OK(t, l.Unlock())
 	must.OK(t, s.Share())
 }
+
+// The store may be a copy, with a pipe in the place of a claim's successor. No writer will open it.
+func TestASuccessorThatIsAPipeIsNone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a")
+	l := must.Get(newClaim(path))(t)
+	must.OK(t, unix.Mkfifo(path+"."+l.id, 0o600))
+	wantEqual(t, "the last claim", lastOf(path), path)
+	must.OK(t, l.Unlock())
+}

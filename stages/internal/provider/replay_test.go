@@ -2,7 +2,13 @@ package provider
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
+
+	"rcgrpo/engine/artifact"
+	"rcgrpo/internal/must"
 )
 
 // The forged records are consistent: the sum is that of the rows.
@@ -36,4 +42,22 @@ func TestARecordOfNegativeDollarsIsAFault(t *testing.T) {
 			t.Errorf("%s: got %q", name, faults)
 		}
 	}
+}
+
+// A stranger's manifest can record a file of any size.
+func TestALargeCostIsNotRead(t *testing.T) {
+	store := must.Get(artifact.Open(filepath.Join(t.TempDir(), "store")))(t)
+	key := strings.Repeat("ab", 32)
+	staging := must.Get(store.Begin(key))(t)
+	dir := must.Get(staging.Dir("calls"))(t)
+	must.OK(t, os.WriteFile(filepath.Join(dir, CostFile), []byte("{}"), 0o600))
+	m := must.Get(staging.Commit(artifact.Manifest{Key: key, Address: "stage.eval.a"},
+		map[string]string{"calls": "calls"}))(t)
+	recorded := &m.Outputs["calls"].Files[0]
+	file := store.ObjectPath(m.Outputs["calls"], *recorded)
+	recorded.Bytes = 1 << 40
+	must.OK(t, os.Chmod(file, 0o600))
+	must.OK(t, os.Truncate(file, recorded.Bytes))
+	_, err := (&Result{Store: store, Manifest: m}).read()
+	must.Match(t, err, "1099511627776 bytes; at most")
 }
