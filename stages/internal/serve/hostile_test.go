@@ -11,10 +11,12 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -134,14 +136,16 @@ func TestRequestForMoreRepliesThanTheServerHoldsIsAnError(t *testing.T) {
 	}
 }
 
-// notFinite draws with the logprob NaN where the prompt has the word weather.
+// notFinite draws with the logprob NaN where the prompt has the word weather, and +Inf where it has the word rain.
 type notFinite struct{ *sampler }
 
 func (s notFinite) Next(ctx context.Context, rs []rl.Request) ([]rl.Draw, error) {
 	draws, err := s.sampler.Next(ctx, rs)
 	for i, r := range rs {
-		if strings.Contains(s.tok.Decode(s.slots[r.Slot], false), "weather") {
-			draws[i].Logp = float32(math.NaN())
+		for word, logp := range map[string]float64{"weather": math.NaN(), "rain": math.Inf(1)} {
+			if strings.Contains(s.tok.Decode(s.slots[r.Slot], false), word) {
+				draws[i].Logp = float32(logp)
+			}
 		}
 	}
 	return draws, err
@@ -151,7 +155,7 @@ func TestLogprobThatIsNotFiniteFailsItsReplyOnly(t *testing.T) {
 	log := must.Get(NewLog(filepath.Join(t.TempDir(), rl.TrajectoriesFile)))(t)
 	l := newLab(t, "qwen", 2, nil, func(c *Config) { c.Log = log })
 	l.Batcher = rl.NewBatcher(notFinite{l.sampler})
-	for prompt, want := range map[string]int{"in the town": 200, "the weather": 500} {
+	for prompt, want := range map[string]int{"in the town": 200, "the weather": 500, "the rain": 500} {
 		status, text, _ := l.post("/v1/completions", `{"model": "tiny", "max_tokens": 2, "prompt": "`+prompt+`"}`)
 		if status != want {
 			t.Errorf("%s: got %d %s, want %d", prompt, status, text, want)
@@ -258,4 +262,43 @@ func TestRequestsWhoseBodiesAreReadCountAsReplies(t *testing.T) {
 	if status, _, _ := l.post("/v1/completions", body); status != 200 {
 		t.Errorf("afterwards: got %d, want 200", status)
 	}
+}
+
+// A disk that is full in the middle of a row.
+func TestATornRowOfALogHidesNoOther(t *testing.T) {
+	path := filepath.Join(t.TempDir(), rl.TrajectoriesFile)
+	l := must.Get(NewLog(path))(t)
+	var was syscall.Rlimit
+	must.OK(t, syscall.Getrlimit(syscall.RLIMIT_FSIZE, &was))
+	signal.Ignore(syscall.SIGXFSZ)
+	t.Cleanup(func() { signal.Reset(syscall.SIGXFSZ) })
+	for i := range 3 {
+		limit := was
+		if i == 1 {
+			limit.Cur = uint64(must.Get(os.Stat(path))(t).Size()) + 20
+		}
+		must.OK(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit))
+		err := l.write(&rl.Trajectory{Task: fmt.Sprint("served_", i)})
+		must.OK(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &was))
+		if (err != nil) != (i == 1) {
+			t.Errorf("row %d: got %v, want an error of the second row", i, err)
+		}
+	}
+	if got := logRows(t, path); len(got) != 2 || !strings.Contains(got[1], "served_2") {
+		t.Errorf("got %q, want the rows before and after the torn one", got)
+	}
+}
+
+// The server may be killed hours after its last request.
+func TestAConversationIsWrittenAMinuteAfterItsLastReply(t *testing.T) {
+	s := newLab(t, "qwen", 1, nil, nil).Server
+	synctest.Test(t, func(t *testing.T) {
+		l := must.Get(NewLog(filepath.Join(t.TempDir(), rl.TrajectoriesFile)))(t)
+		must.OK(t, l.add(&choice{s: s, q: &request{}, prompt: []int32{1}, draws: []rl.Draw{{Token: 2}}}))
+		time.Sleep(openFor + time.Second)
+		synctest.Wait()
+		if got := logRows(t, l.path); !strings.Contains(got[0], "served_1") {
+			t.Errorf("got %q, want the row of the conversation", got)
+		}
+	})
 }
