@@ -109,7 +109,7 @@ type Bundle struct {
 }
 
 // BundleBytes is the default limit of an unpacked bundle.
-const BundleBytes = artifact.MaxRowsBytes
+const BundleBytes = artifact.FewRowsBytes
 
 // Limits of the contents of a bundle, far above those of any page that a browser can show. The limit in bytes also
 // applies to the compressed rows in its store.

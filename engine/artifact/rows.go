@@ -23,9 +23,14 @@ func Rows[T any](a *Artifact, file string) iter.Seq2[T, error] {
 }
 
 // AllRows returns the rows that Rows reads; none after an error. Without a budget of the store, the file may have
-// MaxRowsBytes and MaxRows.
+// RowsBytes and MaxRows.
 func AllRows[T any](a *Artifact, file string) (rows []T, err error) {
-	for row, err := range rowsWithin[T](a.Path(file), cmp.Or(a.budget, &Budget{MaxRowsBytes, MaxRows, maxRow})) {
+	path := a.Path(file)
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	for row, err := range rowsWithin[T](path, cmp.Or(a.budget, &Budget{RowsBytes(info.Size()), MaxRows, maxRow})) {
 		if err != nil {
 			return nil, err
 		}
@@ -59,11 +64,16 @@ type budgeted struct {
 	line int64 // bytes left for the current row
 }
 
-// Limits of the rows that are kept in memory.
+// Limits of the rows that are kept in memory. Below FewRowsBytes, decompression may give any multiple of the file.
 const (
-	MaxRowsBytes = 512 << 20 // after decompression
+	FewRowsBytes = 512 << 20
 	MaxRows      = 2_000_000
+	maxGrowth    = 100
 )
+
+// RowsBytes limits the decompressed rows of a file with size bytes. A long training has gigabytes of them, but text of
+// models compresses far less than a file that is made to fill memory or a disk.
+func RowsBytes(size int64) int64 { return max(FewRowsBytes, maxGrowth*size) }
 
 // maxRow limits the rows of files without a budget, in bytes: a row is held as a whole. Tests lower it.
 var maxRow int64 = 256 << 20

@@ -149,7 +149,7 @@ func TestRowsThatAreKeptHaveALimit(t *testing.T) {
 		want        string
 	}{
 		"many rows":  {0, MaxRows + 1, "there are more rows than the limit allows"},
-		"many bytes": {16 << 20, MaxRowsBytes/(16<<20) + 1, "the rows have more bytes than the limit allows"},
+		"many bytes": {16 << 20, FewRowsBytes/(16<<20) + 1, "the rows have more bytes than the limit allows"},
 		"few":        {0, 1000, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -250,7 +250,7 @@ func TestRowsOfAShorterRunDoNotFillTheDisk(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rows.jsonl.gz")
 	f := must.Get(os.Create(path))(t)
 	z := must.Get(gzip.NewWriterLevel(f, gzip.BestSpeed))(t)
-	for piece, n := make([]byte, 1<<20), artifact.MaxRowsBytes>>20+1; n > 0; n-- {
+	for piece, n := make([]byte, 1<<20), artifact.FewRowsBytes>>20+1; n > 0; n-- {
 		must.Get(z.Write(piece))(t)
 	}
 	must.OK(t, errors.Join(z.Close(), f.Close()))

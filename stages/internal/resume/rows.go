@@ -95,10 +95,6 @@ func (r *Rows) Write(text []byte) (n int, err error) {
 	return n, err
 }
 
-// Limits of the rows of a shorter run, in bytes and as a multiple of the compressed bytes. Those of a long training
-// have many gigabytes. Below artifact.MaxRowsBytes, decompression may give any multiple.
-const maxCopied, maxGrowth = 64 << 30, 100
-
 // CopyFrom adds the rows of a file, decompressed if its name ends in ".gz". Others may have written the file, so one
 // that would fill the disk is an error.
 func (r *Rows) CopyFrom(path string) error {
@@ -107,7 +103,7 @@ func (r *Rows) CopyFrom(path string) error {
 		return err
 	}
 	defer f.Close()
-	limit := min(max(artifact.MaxRowsBytes, maxGrowth*f.Info.Size()), maxCopied)
+	limit := artifact.RowsBytes(f.Info.Size())
 	var in io.Reader = f
 	if strings.HasSuffix(path, ".gz") {
 		if in, err = gzip.NewReader(f); err != nil {
