@@ -21,8 +21,8 @@ import (
 	"rcgrpo/internal/must"
 )
 
-// faultyRun contains everything that a run writes: a program with its exit record, a chain, two nodes with
-// identical outputs, and a published file.
+// faultyRun contains everything that a run writes: a program, a chain, two nodes with identical outputs, and a
+// published file.
 const faultyRun = `
 stage "light" "a" {
   text  = "a"
