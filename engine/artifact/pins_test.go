@@ -3,6 +3,7 @@ package artifact
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -74,6 +75,36 @@ func TestACollectionThatWasKilledIsCompleted(t *testing.T) {
 	wantError(t, "lookup after the kill", err, ErrNotHere)
 	must.Get(s.Collect(0, nil))(t)
 	wantNothingGone(t, s)
+}
+
+// A link in the place of a folder of the store, which may be a copy of someone else's, may name the user's files.
+func TestCollectionDeletesNothingBehindALink(t *testing.T) {
+	for _, folder := range []string{"objects", "staging", "bin", "series", "series/" + key("s")} {
+		s := openStore(t)
+		home := t.TempDir()
+		file := filepath.Join(home, key("docs"), "precious")
+		must.OK(t, os.MkdirAll(filepath.Join(filepath.Dir(file), "1."+key("a")), 0o700))
+		must.OK(t, os.WriteFile(file, []byte("x"), 0o600))
+		old := time.Now().Add(-2 * unnamedFor)
+		must.OK(t, os.Chtimes(filepath.Dir(file), old, old))
+		must.OK(t, os.MkdirAll(filepath.Dir(s.path(folder)), 0o700))
+		must.OK(t, os.Symlink(home, s.path(folder)))
+		_, err := s.Collect(1, nil)
+		if _, gone := os.Stat(file); gone != nil || err == nil || !strings.Contains(err.Error(), "but a link") {
+			t.Errorf("%s: got the error %v, and the file behind the link: %v", folder, err, gone)
+		}
+		must.OK(t, os.Remove(s.path(folder)))
+	}
+}
+
+// A run would write behind the link, which a stranger's store may have.
+func TestAStoreWhoseFoldersAreLinksIsRefused(t *testing.T) {
+	for _, folder := range []string{"results", "objects", "last", "staging", "work", "series"} {
+		dir := t.TempDir()
+		must.OK(t, os.Symlink(t.TempDir(), filepath.Join(dir, folder)))
+		_, err := Open(dir)
+		must.Match(t, err, folder+" is no folder but a link or a file")
+	}
 }
 
 // An object has its name before the manifest that names it, and one that is here already may be chosen by gc.

@@ -56,6 +56,13 @@ func Open(dir string) (*Store, error) {
 		return nil, fmt.Errorf("open store: %s was made by an older rcgrpo; name another folder (store { path } in the site "+
 			"file) or remove it", abs)
 	}
+	for _, folder := range []string{"results", "objects", "last", "staging", "work", "series"} {
+		if info, err := os.Lstat(filepath.Join(abs, folder)); err == nil && !info.IsDir() {
+			return nil, fmt.Errorf("open store: %s is no folder but a link or a file, behind which a run would write and gc "+
+				"would delete; remove it, or have the whole store elsewhere (store { path } in the site file)",
+				filepath.Join(abs, folder))
+		}
+	}
 	mark, err := os.Lstat(filepath.Join(abs, "locks"))
 	s := &Store{dir: abs, shared: err == nil && mark.Mode().IsRegular()}
 	return s, s.readable()
