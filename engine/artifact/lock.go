@@ -184,7 +184,7 @@ func (s *Store) RemoveStale() (busy []string, err error) {
 				busy = append(busy, key)
 				return nil
 			}
-			errs := []error{s.Discard(key), os.RemoveAll(s.Jobs(key))}
+			errs := []error{s.Discard(key), s.RemoveJobs(key)}
 			if committed() {
 				errs = append(errs, s.RemoveWork(key))
 			}

@@ -113,6 +113,15 @@ func (s *Store) held(key string) bool {
 // JSON has the run folder as Run, and N.exit once the attempt has ended. It may not exist.
 func (s *Store) Jobs(key string) string { return s.path("jobs", key) }
 
+// RemoveJobs removes the folder of a key's jobs in one step: a kill that left the file of an attempt without its exit
+// would leave a job that seems to run for ever.
+func (s *Store) RemoveJobs(key string) error {
+	if !disk.Exists(s.Jobs(key)) {
+		return nil
+	}
+	return s.remove(s.Jobs(key))
+}
+
 // openJob reports whether a job of the key may be in the queue or running, and the folder of its run.
 func (s *Store) openJob(key string) (run string, open bool) {
 	entries, _ := os.ReadDir(s.Jobs(key))

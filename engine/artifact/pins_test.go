@@ -130,6 +130,36 @@ func TestCollectionWaitsForACommit(t *testing.T) {
 	wantIntact(t, s, "a", "afterwards")
 }
 
+// A kill between the files would leave an attempt without its exit, which counts as a job that runs.
+func TestTheFilesOfJobsGoTogether(t *testing.T) {
+	s := openStore(t)
+	k := key("a")
+	must.OK(t, s.RemoveJobs(k))
+	must.OK(t, s.MakeDir(s.Jobs(k)))
+	for _, name := range []string{"1", "1.alive", "1.exit", "1.out"} {
+		must.OK(t, os.WriteFile(filepath.Join(s.Jobs(k), name), []byte("{}"), 0o600))
+	}
+	defer disk.Fail(nil)
+	for _, remove := range []func() error{
+		func() error { return s.RemoveJobs(k) },
+		func() error { _, err := s.RemoveStale(); return err },
+	} {
+		disk.Fail(func(op, path string) error {
+			if op == "rename" {
+				return unix.EIO
+			}
+			return nil
+		})
+		err := remove()
+		if left, _ := os.ReadDir(s.Jobs(k)); err == nil || len(left) != 4 {
+			t.Errorf("without a rename: got %v and %d files, want an error and all 4", err, len(left))
+		}
+	}
+	disk.Fail(nil)
+	must.OK(t, s.RemoveJobs(k))
+	wantEmpty(t, s.path("jobs"))
+}
+
 // A pin is written while gc does not choose.
 func TestAPinWaitsForACollection(t *testing.T) {
 	s := openStore(t)

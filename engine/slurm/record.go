@@ -182,7 +182,7 @@ func forget(store *artifact.Store, key string) error {
 			return nil
 		}
 	}
-	return os.RemoveAll(store.Jobs(key))
+	return store.RemoveJobs(key)
 }
 
 // lastLine returns the last line of a file, or "".
