@@ -39,7 +39,8 @@ const (
 func (r *run) startReady() {
 	r.blocked = false
 	for !r.stopping && r.ctx.Err() == nil {
-		t, err := r.nextForPool(), error(nil)
+		var err error
+		t := r.nextForPool()
 		if t == nil && len(r.queued.Waiting) > 0 {
 			t, err = r.admit()
 		}
@@ -225,7 +226,7 @@ func (r *run) publishRequest(others []machine.Lease) error {
 		return nil
 	}
 	r.blocked = true
-	reasons := holders(others, need)
+	reasons := leasesText(others, need)
 	foreign := 0
 	for _, id := range r.gpus {
 		reserved := func(o machine.Lease) bool { return r.reserves(o, id) }
@@ -246,8 +247,8 @@ func (r *run) publishRequest(others []machine.Lease) error {
 	return r.ledger.Request(need, r.head.ID, r.since)
 }
 
-// holders describes the leases that contain resources which need lacks, at most three of them.
-func holders(others []machine.Lease, need sched.Share) (texts []string) {
+// leasesText describes at most three leases of other runs: those with GPUs if need has some, else any.
+func leasesText(others []machine.Lease, need sched.Share) (texts []string) {
 	for _, o := range others {
 		if o.Waits || need.GPUs > 0 && len(o.GPUs) == 0 {
 			continue

@@ -52,7 +52,7 @@ func (r *run) awaitLock(t *task) {
 		err = a.end()
 		took := a.holder.Running()
 		a.guard.Close()
-		return func() { r.onAdopted(t, lock, a.holder.Attempt, err, took) }
+		return func() { r.onAdopted(t, lock, a.holder, err, took) }
 	})
 }
 
@@ -163,8 +163,9 @@ func (a *adoption) stop(cause error) {
 	}
 }
 
-// end ends the processes that the adopted stage has left, and returns its error. Without one the stage has its result,
-// or it is a program that starts again.
+// end ends the processes that the adopted stage has left, and returns why it has no result, if it has none: the cause
+// of our request to stop, the failure in its journal, or a kill. nil is for a program that starts again then: its shell
+// saw its engine alive, was killed, or could not start rcgrpo.
 func (a *adoption) end() error {
 	proc.KillSession(a.holder.PID)
 	if text := proc.KillMarked(ScratchMark(a.Store.Work(a.task.Key))); text != "" {
@@ -176,15 +177,14 @@ func (a *adoption) end() error {
 		return a.cause
 	case a.events.Failure != nil:
 		return a.events.Failure
-	case a.task.Process() != lang.OwnProcess: // its shell ended just before its engine was killed, or was killed
-		a.note(a.task.Address, "its process %d ended without its output, so it starts again", a.holder.PID)
+	case a.task.Process() != lang.OwnProcess:
 		return nil
 	}
-	return fmt.Errorf("its process %d ended without an error: %w", a.holder.PID,
+	return fmt.Errorf("its process %d left neither a result nor an error: %w", a.holder.PID,
 		killedError(a.holder.Kills, proc.OOMKills()))
 }
 
-// onForeign handles the end of a wait for a lock, which t has now.
+// onForeign handles the end of a wait for a lock, which t has now unless there is an error.
 func (r *run) onForeign(t *task, lock *artifact.Lock, err error) {
 	t.lock = lock
 	switch {
@@ -199,20 +199,22 @@ func (r *run) onForeign(t *task, lock *artifact.Lock, err error) {
 	}
 }
 
-// onAdopted handles the end of an adopted stage, whose lock t has now.
-func (r *run) onAdopted(t *task, lock *artifact.Lock, attempt int, err error, took time.Duration) {
+// onAdopted handles the end of an adopted stage, whose lock t has now. h is its last holder.
+// Where the run replaces results, only one that the adopted stage has made counts.
+func (r *run) onAdopted(t *task, lock *artifact.Lock, h runs.Holder, err error, took time.Duration) {
 	t.lock = lock
-	if m, lookupErr := r.Store.Lookup(t.Key); lookupErr == nil && !t.Force {
+	m, lookupErr := r.Store.Lookup(t.Key)
+	switch {
+	case lookupErr == nil && (!t.Force || !m.Started.Before(h.Since)):
 		r.reportDone(t, m, took)
 		r.finish(t, runs.EventDone, m)
 		r.unlock(t)
-		return
-	}
-	if err == nil {
+	case err == nil:
+		r.note(t.Address, "its process %d left neither a result nor an error, so it starts again", h.PID)
 		r.queue(t)
-		return
+	default:
+		r.stageFailed(t, h.Attempt, err, took)
 	}
-	r.stageFailed(t, attempt, err, took)
 }
 
 // reportOrphans names the orphans of this experiment that this run does not need: no node has their key or may still

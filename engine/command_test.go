@@ -79,13 +79,15 @@ func TestProgramStopsWithItsContext(t *testing.T) {
 	wantEnded(t, all...)
 }
 
-// A program whose engine was killed continues and holds the key's lock; the next run waits for it and commits
-// its output.
+// A program whose engine was killed continues, and its shell holds the key's lock and commits the output; the next run
+// waits for that.
 func TestProgramOutlivesItsEngineAndIsAdopted(t *testing.T) {
 	for name, shell := range map[string]string{
-		"the shell itself": `echo $$ >$dir/pids; echo ran >>$dir/ran; read -r x <$dir/fifo`,
-		"another program":  `echo $$ >$dir/pids; echo ran >>$dir/ran; exec cat $dir/fifo`,
+		"the shell itself":                   `echo $$ >$dir/pids; echo ran >>$dir/ran; read -r x <$dir/fifo`,
+		"another program":                    `echo $$ >$dir/pids; echo ran >>$dir/ran; exec cat $dir/fifo`,
+		"for a run that replaces its result": `echo $$ >$dir/pids; echo ran >>$dir/ran; read -r x <$dir/fifo`,
 	} {
+		replaces := strings.Contains(name, "replaces")
 		t.Run(name, func(t *testing.T) {
 			l := enginetest.NewLab(t)
 			fifo := pipe(l)
@@ -96,9 +98,14 @@ func TestProgramOutlivesItsEngineAndIsAdopted(t *testing.T) {
 			if lock, err := l.Store().TryLock(l.Plan().Nodes[0].Key); err != nil || lock != nil {
 				t.Fatalf("lock of the running program: got %v, %v, want it held", lock, err)
 			}
-			done := adopt(t.Context(), l)
+			p := l.Plan()
+			p.Nodes[0].Force = replaces
+			done := adoptBy(t.Context(), l, p)
 			os.WriteFile(fifo, []byte("go on\n"), 0)
-			l.Want(<-done, runs.EventDone, "light.a")
+			r := <-done
+			if l.Want(r, runs.EventDone, "light.a"); strings.Contains(r.String(), "starts again") {
+				t.Errorf("got %s, want no note of another start", r)
+			}
 			wantEnded(t, pids...)
 			wantEqual(t, "starts of the program", l.Read("ran"), "ran\n")
 			wantEqual(t, "output", l.Text("light.a"), "one\n")
@@ -106,19 +113,19 @@ func TestProgramOutlivesItsEngineAndIsAdopted(t *testing.T) {
 	}
 }
 
-// A program whose engine was killed commits its output itself. A run that adopted it before receives its exit code. The
+// A program whose engine was killed commits its output itself. A run that adopted it before receives its failure. The
 // process that left the program's session ends, too.
 func TestProgramOfAKilledEngineAndItsDaemonEndTogether(t *testing.T) {
 	for name, tc := range map[string]struct {
 		adopted bool
-		ends    string // sent to the program; "": its supervising shell is killed, so it starts again
+		ends    string // sent to the program; "": its shell is killed, so it starts again
 	}{
 		"it ends before the next run, which finds its output": {ends: "0\n"},
 		"it fails before the next run, which starts it again": {ends: "3\n"},
 		"it ends after its adoption":                          {adopted: true, ends: "0\n"},
 		"it fails after its adoption":                         {adopted: true, ends: "3\n"},
-		"its supervising shell is killed":                     {},
-		"its supervising shell is killed after its adoption":  {adopted: true},
+		"its shell is killed":                                 {},
+		"its shell is killed after its adoption":              {adopted: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, `
@@ -196,7 +203,7 @@ func TestInterruptOfTheAdoptingRunStopsTheProgram(t *testing.T) {
 }
 
 // The exit code is that of plain `sh -c`, however the text ends. The words of a command name a program: builtins of the
-// supervising shell are not found.
+// shell are not found.
 func TestProgramReturnsItsOwnExitCode(t *testing.T) {
 	j, log := programJob(t)
 	want := func(args []string, want string) {

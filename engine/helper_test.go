@@ -13,7 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"rcgrpo/engine"
 	"rcgrpo/engine/enginetest"
+	"rcgrpo/engine/plan"
 	"rcgrpo/engine/proc"
 	"rcgrpo/engine/runs"
 	"rcgrpo/internal/must"
@@ -54,12 +56,19 @@ func killEngine(l *enginetest.Lab, g *enginetest.Gate) enginetest.Visitor {
 // adopt starts a run and returns once the run has adopted a stage.
 func adopt(ctx context.Context, l *enginetest.Lab) <-chan enginetest.Record {
 	l.Helper()
-	adopted := make(chan struct{})
-	done := l.Start(ctx, func(e runs.Event) {
+	return adoptBy(ctx, l, l.Plan())
+}
+
+// adoptBy is adopt with a plan.
+func adoptBy(ctx context.Context, l *enginetest.Lab, p *plan.Plan) <-chan enginetest.Record {
+	l.Helper()
+	adopted, done := make(chan struct{}), make(chan enginetest.Record, 1)
+	watch := func(e runs.Event) {
 		if e.Kind == runs.EventAdopted {
 			close(adopted)
 		}
-	})
+	}
+	go func() { done <- l.RunPlan(ctx, p, engine.Options{}, watch) }()
 	select {
 	case <-adopted:
 	case r := <-done:

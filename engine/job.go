@@ -56,7 +56,7 @@ type Job struct {
 	Seed       int64  // of the random streams; 0 if the stage does not run per seed
 	Dir        string // scratch folder, kept when the stage fails or is killed, so that the next attempt can resume
 	Device     string // "cpu" or "cuda" (the devices in CUDA_VISIBLE_DEVICES); recorded, and a stage may refine it
-	Threads    int    // CPUs of this stage
+	Threads    int    // CPUs of this process of the stage
 	GPUs       []string
 	Attempt    int // 1 for the first start within this run
 	Site       *lang.Site
@@ -264,7 +264,7 @@ type JobSetup struct {
 	Dir    string // parent of work/ (Job.Dir) and of one folder per port
 	Seed   int64
 	Inputs map[artifact.Ref]string // folder of each input
-	Site   *lang.Site              // nil: an empty one
+	Site   *lang.Site              // nil: one CPU
 	Log    io.Writer               // nil: discarded
 
 	Rank, Ranks int // see Job
@@ -275,10 +275,23 @@ type JobSetup struct {
 // is in the folder of that name below s.Dir (Job.State in .state); nothing is committed.
 func NewJob(s JobSetup) (*Job, error) {
 	work, err := portFolder(s.Dir).Dir("work")
-	return &Job{Address: "stage.alone", Experiment: &lang.Experiment{}, Seed: s.Seed, Dir: work, Device: "cpu", Threads: 1,
-		Attempt: 1, Rank: s.Rank, Ranks: s.Ranks, Rendezvous: s.Rendezvous, Arrival: 2 * time.Minute,
-		Site: cmp.Or(s.Site, &lang.Site{CPUs: 1}), out: portFolder(s.Dir), log: cmp.Or(s.Log, io.Discard),
-		work: &Work{Node: &lang.Node{Address: "stage.alone"}, folders: s.Inputs, resumes: true}}, err
+	return &Job{
+		Address:    "stage.alone",
+		Experiment: &lang.Experiment{},
+		Site:       cmp.Or(s.Site, &lang.Site{CPUs: 1}),
+		Seed:       s.Seed,
+		Dir:        work,
+		Device:     "cpu",
+		Threads:    1,
+		Attempt:    1,
+		Rank:       s.Rank,
+		Ranks:      s.Ranks,
+		Rendezvous: s.Rendezvous,
+		Arrival:    2 * time.Minute,
+		out:        portFolder(s.Dir),
+		log:        cmp.Or(s.Log, io.Discard),
+		work:       &Work{Node: &lang.Node{Address: "stage.alone"}, folders: s.Inputs, resumes: true},
+	}, err
 }
 
 // Program is a program that a stage executes.
@@ -289,15 +302,16 @@ type Program struct {
 	Secret []string // replaced by *** in the log
 }
 
-// superviseText returns the text of the shell that supervises a program. The shell starts the program in a process of
-// its own without the engine's descriptors, so the program cannot hold the lock. A command that is a shell text also
+// shellText returns the text of the shell that supervises a program. The shell starts the program in a process of
+// its own without the engine's descriptors, so it is the shell that holds the lock. A command that is a shell text also
 // runs in its own shell, where $$, traps and exec have their usual meaning. A request to stop reaches the whole group;
 // the shell waits for the program and exits with 143. It ignores other signals to the group, because only the end of
 // the program counts.
 //
-// When the program has ended and the engine has been killed, the shell becomes the process of the stage. That has the
-// lock, the lease and the exit code, and commits the output (Recovered).
-func (w *Work) superviseText() (string, error) {
+// When the program has ended after its engine was killed, the shell becomes the process of the stage by exec, with the
+// lock, the lease and the exit code. With code 0 that commits the output, else it leaves a failure in the journal
+// (Recovered). A shell that got a request to stop commits nothing.
+func (w *Work) shellText() (string, error) {
 	text := fmt.Sprintf("trap 'exit 143' TERM; trap : HUP INT QUIT ALRM USR1 USR2\n(exec \"$@\") %d>&- %d>&-\n",
 		lockFile, leaseFile)
 	if w.lock == nil { // in a process of its own, or outside a run
@@ -317,23 +331,23 @@ test $RCGRPO_PARENT != %[3]d || exit $%[1]s
 exec %[4]s`, codeVariable, childVariable, os.Getpid(), strings.Join(words, " ")), err
 }
 
-// ScratchMark is a variable in the environment of a stage's program and of the processes that it starts. The
-// engine finds those that have left the program's session by it.
+// ScratchMark is a variable in the environment of a stage's process or program and of the processes that it starts. The
+// engine finds those that have left its session by it.
 func ScratchMark(dir string) string { return "RCGRPO_SCRATCH=" + dir }
 
-// Recovered reports that the stage's program has ended, whose engine was killed. Dir contains its files, and Execute
-// returns its end.
+// Recovered reports that this process was the shell of the stage's program, which ended after its engine was killed. Dir
+// has the program's files; Execute starts nothing and returns how the program ended.
 func (j *Job) Recovered() bool { return j.work.code != nil }
 
 // Execute runs a program. Its output goes to the stage's log, its standard input is empty. When ctx ends, the
 // program gets a request to stop and is killed later. Processes that it leaves running are killed, as far as
 // proc.Process.Wait finds them.
 //
-// If the engine is killed, the program continues and holds the key's lock. After its end its supervising shell commits
-// the output. A program with secrets ends with its engine, which masks its output.
+// If the engine is killed, the program continues; its shell holds the key's lock and commits the output at the end. The
+// output of a program with secrets goes through the engine, which masks it, so such a program ends at its next line.
 func (j *Job) Execute(ctx context.Context, p Program) error {
 	w, mark := j.work, ScratchMark(j.Dir)
-	if w.resumes { // processes of a program whose engine or supervising shell was killed
+	if w.resumes { // processes of a program whose engine or shell was killed
 		j.note(proc.KillMarked(mark))
 	}
 	if w.code != nil {
@@ -341,7 +355,7 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 		w.usage = proc.UsageOf(syscall.RUSAGE_CHILDREN)
 		return codeError(p.Args[0], *w.code, w.Kills)
 	}
-	text, err := w.superviseText()
+	text, err := w.shellText()
 	if err != nil {
 		return err
 	}

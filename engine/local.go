@@ -27,7 +27,8 @@ func GracePeriod(cause error) time.Duration {
 // localExecutor runs nodes on this machine.
 type localExecutor struct{}
 
-// Execute runs `node` of the right binary. If this engine is killed, the stage continues and its events are in a file.
+// Execute executes a node of a kind without a process of its own here, and others by `node` of the right binary. If
+// this engine is killed, such a stage continues and its events are in a file.
 func (localExecutor) Execute(ctx context.Context, w *Work, observe func(runs.Event)) error {
 	if w.Node.Process() != lang.OwnProcess {
 		return w.Execute(ctx, observe)

@@ -40,9 +40,9 @@ const (
 	leaseFile     = 4              // inherited descriptor of the lease, behind the lock
 )
 
-// NodeMain is the main function of the process of one node, which an engine starts, and returns the exit code. It
-// appends its events to a file of the run folder, stops on SIGTERM after a checkpoint, and continues if the engine is
-// killed.
+// NodeMain is the main function of the process of one node, which an engine starts or the shell of a program becomes.
+// It returns the exit code. It appends its events to a file of the run folder, stops on SIGTERM after a checkpoint, and
+// continues if the engine is killed.
 func NodeMain(runDir, address string, reg lang.Registry, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
@@ -102,7 +102,7 @@ func runNode(
 	if err != nil {
 		return err
 	}
-	var code *int
+	var code *int // with one, the process runs nothing more, so it may be built from other code
 	if n, err := strconv.Atoi(os.Getenv(codeVariable)); err == nil {
 		code = &n
 	} else if a.Revision != Revision() {

@@ -120,7 +120,8 @@ func (r *run) execute() []error {
 	return []error{err, flushErr, r.recordErr}
 }
 
-// run is one execution of a plan. The goroutine of loop owns all fields but the record.
+// run is one execution of a plan. Only loop changes the fields, except for the record; async work reads what is set
+// before the loop.
 type run struct {
 	*plan.Plan
 	Options
@@ -160,8 +161,8 @@ type taskState int
 
 const (
 	waiting taskState = iota // for the nodes it reads
-	ready                    // waits for its share of the machine
-	running                  // here, or elsewhere while this run waits for its lock
+	ready                    // waits for its share of the machine, or for room in a pool
+	running                  // here, or elsewhere while this run waits for its lock; also a fetch
 	ended                    // see task.how
 )
 
@@ -169,7 +170,7 @@ const (
 type task struct {
 	*plan.Planned
 	state     taskState
-	how       runs.EventKind // of an ended one: done, kept, shown, failed, skipped; "" if it was up to date or not here
+	how       runs.EventKind // of an ended one: done, kept, fetched, shown, failed, skipped; "": up to date or not here
 	why       string         // of a failed or skipped one
 	manifest  *artifact.Manifest
 	reads     []*task
@@ -300,8 +301,8 @@ func (r *run) failure() error {
 	return e
 }
 
-// resolve decides on a task whose inputs have ended: it is reused if the store has its key now, otherwise it
-// becomes ready.
+// resolve decides on a task whose inputs have ended: it is reused if the store has its key now. Otherwise it is fetched,
+// waits for inputs that are made again, or becomes ready.
 func (r *run) resolve(t *task) {
 	if slices.ContainsFunc(t.reads, func(up *task) bool { return up.manifest == nil }) {
 		// A kind with AfterFailures: its output is only shown.
@@ -450,21 +451,18 @@ func (r *run) stageFailed(t *task, attempt int, err error, took time.Duration) {
 	}
 	t.attempts = attempt
 	switch {
-	case r.ctx.Err() != nil:
+	case r.ctx.Err() != nil: // the error is a consequence of the interrupt
+		r.emit(runs.Event{Address: t.Address, Kind: runs.EventSkipped,
+			Text: "interrupted; its scratch folder is kept for the next run"})
+		r.abandon(t)
 	case r.shouldRetry(t.Node, attempt, err):
 		r.again(t)
-		return
 	default:
 		if attempt > 1 {
 			err = fmt.Errorf("%w (after %d attempts)", err, attempt)
 		}
 		r.fail(t, err, took)
-		return
 	}
-	// The error is a consequence of the interrupt.
-	r.emit(runs.Event{Address: t.Address, Kind: runs.EventSkipped,
-		Text: "interrupted; its scratch folder is kept for the next run"})
-	r.abandon(t)
 }
 
 // finish ends a task that has a result.
@@ -514,8 +512,8 @@ func (r *run) show(t *task, took time.Duration) {
 	r.finish(t, runs.EventShown, nil)
 }
 
-// settleReaders resolves the readers of a task that has ended, as far as it was their last input. Without a result of
-// the task, for the reason why, it skips those that do not run after failures.
+// settleReaders resolves the readers of a task that has ended, as far as it was their last input. why is the reason that
+// the task has no result, or ""; with a reason, readers that do not run after failures are skipped.
 func (r *run) settleReaders(t *task, why string) {
 	for _, reader := range t.readers {
 		switch {

@@ -73,7 +73,7 @@ type Work struct {
 	lease      *os.File        // nil without one, or in a process of its own
 	executor   Executor
 	rank       rank // of this process
-	alone      bool // this process executes no other stage, so its peak memory is that of the stage
+	alone      bool // this process executes this stage only and was no shell, so its peak memory is that of the stage
 
 	parts   artifact.Parts                // of the key
 	inputs  map[string]*artifact.Manifest // by address
@@ -137,8 +137,8 @@ func (r *run) start(t *task) {
 	})
 }
 
-// acquire acquires the lock of a task's key. ready is false if the store has the result now, or if another process
-// holds the lock, for which the task then waits.
+// acquire acquires the lock of a task's key. ready is false after an error, if the store has the result now, or if
+// another process holds the lock, for which the task then waits.
 func (r *run) acquire(t *task) (ready bool, err error) {
 	if t.Key == "" || t.lock != nil {
 		return true, nil
