@@ -335,8 +335,8 @@ exec %[4]s`, codeVariable, childVariable, os.Getpid(), strings.Join(words, " "))
 // engine finds those that have left its session by it.
 func ScratchMark(dir string) string { return "RCGRPO_SCRATCH=" + dir }
 
-// Recovered reports that this process was the shell of the stage's program, which ended after its engine was killed. Dir
-// has the program's files; Execute starts nothing and returns how the program ended.
+// Recovered reports that this process was the shell of the stage's program, which ended after its engine was killed.
+// Dir has the program's files; Execute starts nothing and returns how the program ended.
 func (j *Job) Recovered() bool { return j.work.code != nil }
 
 // Execute runs a program. Its output goes to the stage's log, its standard input is empty. When ctx ends, the

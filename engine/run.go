@@ -301,8 +301,8 @@ func (r *run) failure() error {
 	return e
 }
 
-// resolve decides on a task whose inputs have ended: it is reused if the store has its key now. Otherwise it is fetched,
-// waits for inputs that are made again, or becomes ready.
+// resolve decides on a task whose inputs have ended: it is reused if the store has its key now. Otherwise it is
+// fetched, waits for inputs that are made again, or becomes ready.
 func (r *run) resolve(t *task) {
 	if slices.ContainsFunc(t.reads, func(up *task) bool { return up.manifest == nil }) {
 		// A kind with AfterFailures: its output is only shown.
@@ -512,8 +512,8 @@ func (r *run) show(t *task, took time.Duration) {
 	r.finish(t, runs.EventShown, nil)
 }
 
-// settleReaders resolves the readers of a task that has ended, as far as it was their last input. why is the reason that
-// the task has no result, or ""; with a reason, readers that do not run after failures are skipped.
+// settleReaders resolves the readers of a task that has ended, as far as it was their last input. why is the reason
+// that the task has no result, or ""; with a reason, readers that do not run after failures are skipped.
 func (r *run) settleReaders(t *task, why string) {
 	for _, reader := range t.readers {
 		switch {
