@@ -14,7 +14,7 @@ import (
 // seedRows merges the rows of seeds with equal values.
 type seedRows map[string]int // index of the row by its texts
 
-// add adds a row, or the seed and the sources to the row with equal texts and an equal text beside them.
+// add adds a row; a row with the same texts and identity gets the seed and the sources instead.
 func (rows seedRows) add(t *page.Table, identity string, seed *int64, cells ...page.Cell) {
 	for _, c := range cells {
 		identity += "\x00" + c.Text
@@ -116,6 +116,7 @@ func (s *Study) dataTable() *page.Table {
 				all.rows, all.from = append(all.rows, one.rows...), append(all.from, d.Source)
 				cells = append(cells, one.cell(by, of))
 			}
+			// seeds share rows only if all counts are equal
 			rows.add(t, fmt.Sprint(count), split.seed, append(cells, all.cell(by, of))...)
 		}
 		for _, category := range sortedKeys(categories) {
@@ -190,19 +191,24 @@ func (s *Study) statisticsTable() *page.Table {
 		portOf, sources := s.portsOfTasks(m.Seed)
 		all := tidy[Member]{rows: m.Members, from: []string{m.Source}}
 		succeeds := func(x Member) bool { return x.Passed }
-		classes := []tidy[Member]{all.where("success", succeeds),
-			all.where("failure", func(x Member) bool { return !x.Passed }), all}
-		for i, class := range classes {
-			if len(class.rows) == 0 || i == 2 && (len(classes[0].rows) == 0 || len(classes[1].rows) == 0) {
-				continue
+		var classes []tidy[Member] // the total only of several
+		for _, class := range []tidy[Member]{all.where("success", succeeds),
+			all.where("failure", func(x Member) bool { return !x.Passed })} {
+			if len(class.rows) > 0 {
+				classes = append(classes, class)
 			}
+		}
+		if len(classes) > 1 {
+			classes = append(classes, all)
+		}
+		for _, class := range classes {
 			const by = "number of trajectories"
-			of := class // with the task sets
-			of.from = append(slices.Clip(of.from), sources...)
+			withSets := class
+			withSets.from = append(slices.Clip(class.from), sources...)
 			rate := page.ShareCell(len(class.where("", succeeds).rows), len(class.rows), stats.Unknown)
 			cells := []page.Cell{page.Text("%s", m.Label), page.Text("%s", cmp.Or(class.what, "total")),
-				of.where("tasks of train", func(x Member) bool { return portOf[x.Task] == "train" }).cell(by, length),
-				of.where("tasks of test sets", func(x Member) bool {
+				withSets.where("tasks of train", func(x Member) bool { return portOf[x.Task] == "train" }).cell(by, length),
+				withSets.where("tasks of test sets", func(x Member) bool {
 					return portOf[x.Task] != "" && portOf[x.Task] != "train"
 				}).cell(by, length), class.cell(by, length),
 				rate.From(page.SourceOf(m.Source, class.what, "share of reward 1"))}
@@ -215,8 +221,8 @@ func (s *Study) statisticsTable() *page.Table {
 	return t.OrNil()
 }
 
-// portsOfTasks returns the port of the task set that contains each task, among the sets of a seed or of none, and the
-// sources of these sets. A task of train and of another set counts as train's.
+// portsOfTasks returns the port of the task set that contains each task, among the sets of that seed and of none, or
+// without a seed among all, and the sources of these sets. A task of train and of another set counts as train's.
 func (s *Study) portsOfTasks(seed *int64) (portOf map[string]string, sources []string) {
 	portOf = map[string]string{}
 	for _, d := range s.Data {

@@ -20,29 +20,31 @@ import (
 const leastEpisodes = 30
 
 // mainTable is the paper's main table for one set: success by the paper's reward, greedy, overall and by category, with
-// the official verdict beside it.
+// the official verdict and the success of sampled episodes beside it.
 func (s *Study) mainTable(set string) *page.Table {
 	categories := s.categories(set)
-	most, sampled := 0, false
+	most, anySampled := 0, false
 	decoding, decodingNotes := s.decoding(set)
 	t := &page.Table{ID: "main-" + setID(set), Title: "Success on " + setName(set) + ", " + decoding}
 	for i := range s.Arms {
 		a := &s.Arms[i]
-		all, more := a.scored(set, true), a.scored(set, false)
-		most, sampled = max(most, len(all.policies)), sampled || len(more.runs) > 0
-		if len(all.runs) == 0 {
+		greedy, sampled := a.scored(set, true), a.scored(set, false)
+		most = max(most, len(greedy.policies))
+		anySampled = anySampled || len(sampled.runs) > 0
+		if len(greedy.runs) == 0 {
 			continue
 		}
-		cells := []page.Cell{s.armName(a, all.source(byReward.by)), all.cell(byReward), all.cell(overSeeds)}
+		cells := []page.Cell{s.armName(a, greedy.source(byReward.by)), greedy.cell(byReward), greedy.cell(overSeeds)}
 		for _, c := range categories {
-			cells = append(cells, all.of(c).cell(byReward))
+			cells = append(cells, greedy.of(c).cell(byReward))
 		}
-		t.Add(i, append(cells, all.cell(byVerdict), more.cell(byReward))...)
+		t.Add(i, append(cells, greedy.cell(byVerdict), sampled.cell(byReward))...)
 	}
 	several := most >= methodPolicies
 	t.Columns = append(page.Columns("<Arm", "Overall"), page.Column{Name: "95 % over seeds", Omitted: !several})
-	t.Columns = append(append(t.Columns, categoryColumns(categories)...), page.Column{Name: "Official verdict",
-		Omitted: s.taskSources() == ownTasks}, page.Column{Name: "Sampled", Omitted: !sampled})
+	t.Columns = append(t.Columns, categoryColumns(categories)...)
+	t.Columns = append(t.Columns, page.Column{Name: "Official verdict", Omitted: s.taskSources() == ownTasks},
+		page.Column{Name: "Sampled", Omitted: !anySampled})
 	if len(t.Rows) == 0 {
 		return nil
 	}
@@ -76,7 +78,7 @@ func (s *Study) repliesTable(set string) *page.Table {
 				replies := all.cell(byMalformed)
 				t.Omitted = t.Omitted && replies.Counts == nil
 				t.Add(i, page.Text("%s", a.Label), page.Text("%s", cmp.Or(token, "none")),
-					page.Text("%s", map[bool]string{true: "greedy", false: "sampled"}[greedy]), all.cell(byReward), replies)
+					page.Text("%s", decodingName(greedy)), all.cell(byReward), replies)
 			}
 		}
 	}
@@ -294,6 +296,7 @@ func (s *Study) seedTable(set string) *page.Table {
 	return t.OrNil()
 }
 
+// categoryFigure draws the success of each arm on a set, greedy: overall and by category, pooled and by policy.
 func (s *Study) categoryFigure(set string) *page.Figure {
 	categories := append([]string{""}, s.categories(set)...)
 	f := &page.Figure{
@@ -434,7 +437,7 @@ func passCell(all []policy, k int) page.Cell {
 	return shareList(shares)
 }
 
-// shareList shows the share of each seed; a single share has a value. A dash without shares.
+// shareList shows the share of each policy; a single share has a value. A dash without shares.
 func shareList(shares []float64) page.Cell {
 	var words []string
 	for _, v := range shares {

@@ -103,8 +103,15 @@ func (s selection) source(by string) page.Source {
 	if s.category != "" {
 		source.Rows += ", category " + s.category
 	}
-	source.Rows += map[bool]string{true: ", greedy", false: ", sampled"}[s.greedy]
+	source.Rows += ", " + decodingName(s.greedy)
 	return source
+}
+
+func decodingName(greedy bool) string {
+	if greedy {
+		return "greedy"
+	}
+	return "sampled"
 }
 
 // measure is a number of selected rows, with its method in words.
@@ -162,7 +169,8 @@ func (t tally) rate() float64 { return float64(t.passed) / float64(t.episodes) }
 
 // tally counts one episode.
 func (r *Row) tally() tally {
-	one := tally{r.Family, r.Category, 1, 0, 0, r.Replies, r.Malformed, r.Prompt == bfcl.PromptMerged}
+	one := tally{family: r.Family, category: r.Category, episodes: 1, replies: r.Replies, malformed: r.Malformed,
+		merged: r.Prompt == bfcl.PromptMerged}
 	if r.Reward == 1 {
 		one.passed = 1
 	}
@@ -212,12 +220,12 @@ func (p *policy) seeds() (names []string) {
 	return names
 }
 
-// What a share counts of the episodes of a task, and of how many.
+// Each returns what a share counts, and out of how many: episodes, or replies.
 func passed(t tally) (n, of int)    { return t.passed, t.episodes }
 func official(t tally) (n, of int)  { return t.official, t.episodes }
 func malformed(t tally) (n, of int) { return t.malformed, t.replies }
 
-// sample counts episodes and successes by family.
+// sample has, by family, what a share counts and out of how many.
 type sample map[string]stats.Family
 
 // pooled counts the outcomes of some policies together.

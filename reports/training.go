@@ -20,6 +20,8 @@ func (r *SeedRun) values(metric string) (updates, values []float64, found bool) 
 	return columnOf(r.Curve, metric)
 }
 
+// columnOf returns the values of a metric in the rows. It computes two metrics that no update logs: the mean of
+// "successes_" (meanSuccesses) and unbiasedBound (unbiasedProp2).
 func columnOf(rows []rl.Metric, metric string) (updates, values []float64, found bool) {
 	for _, row := range rows {
 		v, ok := row.Values[metric]
@@ -142,7 +144,7 @@ func (l logged) means(late bool) (all []float64) {
 	return all
 }
 
-// before returns a metric of the update with the forecast, for each training that logged both.
+// before returns a metric of the update with the forecast, from each training whose row with the forecast has it.
 func (l logged) before(metric string) (values []float64) {
 	for _, r := range l.runs {
 		if v, ok := r.forecast()[metric]; ok {
@@ -183,6 +185,7 @@ func meanShare(shares []float64) page.Cell {
 	return meanCell(shares, page.Percent, func(v float64) string { return fmt.Sprintf("%.1f", 100*v) })
 }
 
+// hasCurve reports whether a training by RL belongs to the arm.
 func (a *Arm) hasCurve() bool {
 	return slices.ContainsFunc(a.Runs, func(r SeedRun) bool { return r.Curve != nil })
 }
@@ -237,7 +240,7 @@ type stretch struct {
 	at      int // index of the arm
 	updates int
 	windows Windows
-	// bound is a training that ends there and causes longer ones to be cut; "" for the longest trainings.
+	// bound is the port of a training that ends there, for which longer ones are cut; "" for the longest trainings.
 	bound string
 }
 
@@ -452,13 +455,14 @@ func (s *Study) signalTable() *page.Table {
 			"group with reward 1. Effective sample: (Σ|A|)² / ΣA².")
 }
 
-// windowTable shows the means of metrics over the late window, a row per arm with a curve; nil if nothing was logged.
+// windowTable shows the means of metrics over the late window, a row per stretch; nil if nothing was logged.
 func (s *Study) windowTable(id, title string, all []lateColumn, note string) *page.Table {
 	t := &page.Table{ID: id, Title: title, Columns: page.Columns("<Arm", "<Updates")}
 	var used []string
 	for _, c := range all {
 		if slices.ContainsFunc(s.Arms, func(a Arm) bool { return len(a.logged(s.Windows, c.metric).means(true)) > 0 }) {
-			t.Columns, used = append(t.Columns, page.Column{Name: c.head}), append(used, c.metric)
+			t.Columns = append(t.Columns, page.Column{Name: c.head})
+			used = append(used, c.metric)
 		}
 	}
 	if len(used) == 0 {
@@ -503,8 +507,8 @@ func meanWithT(values []float64) page.Cell {
 	return c
 }
 
-// valuesTable lists all logged values with their definition in package rl and their mean over the late window, so that
-// the page contains also the values without a figure.
+// valuesTable lists all logged values with their definition in package objective and their mean over the late window,
+// so that the page contains also the values without a figure.
 func (s *Study) valuesTable() *page.Table {
 	t := &page.Table{
 		ID: "values", Title: "All logged values, means over the late window", Folded: true,
