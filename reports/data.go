@@ -60,22 +60,22 @@ func (s *Study) splits() (all []taskSplit, ports []string) {
 	return all, ports
 }
 
-// tidy is selected rows with the ports that have them.
-type tidy[T any] struct {
+// selectedRows is rows of some task sets, or of a data set, with the ports that have them.
+type selectedRows[T any] struct {
 	rows []T
 	from []string
 	what string // of the rows; "" for all
 }
 
 // where selects rows.
-func (t tidy[T]) where(what string, is func(T) bool) tidy[T] {
+func (t selectedRows[T]) where(what string, is func(T) bool) selectedRows[T] {
 	t.what = strings.Trim(t.what+", "+what, ", ")
 	t.rows = slices.DeleteFunc(slices.Clone(t.rows), func(row T) bool { return !is(row) })
 	return t
 }
 
 // cell shows a number of the rows, with its source.
-func (t tidy[T]) cell(by string, of func([]T) int) page.Cell {
+func (t selectedRows[T]) cell(by string, of func([]T) int) page.Cell {
 	return page.Whole(of(t.rows)).From(page.Source{From: t.from, Rows: t.what, By: by})
 }
 
@@ -105,14 +105,14 @@ func (s *Study) dataTable() *page.Table {
 			}
 		}
 		row := func(name, what, by string, is func(*bfcl.Task) bool, of func([]*bfcl.Task) int) {
-			cells, all := []page.Cell{page.Text("%s", split.stage), page.Text("%s", name)}, tidy[*bfcl.Task]{what: what}
+			cells, all := []page.Cell{page.Text("%s", split.stage), page.Text("%s", name)}, selectedRows[*bfcl.Task]{what: what}
 			for _, port := range ports {
 				d := split.sets[port]
 				if d == nil {
 					cells = append(cells, page.Text(""))
 					continue
 				}
-				one := tidy[*bfcl.Task]{rows: d.Tasks, from: []string{d.Source}}.where(what, is)
+				one := selectedRows[*bfcl.Task]{rows: d.Tasks, from: []string{d.Source}}.where(what, is)
 				all.rows, all.from = append(all.rows, one.rows...), append(all.from, d.Source)
 				cells = append(cells, one.cell(by, of))
 			}
@@ -189,10 +189,10 @@ func (s *Study) statisticsTable() *page.Table {
 	rows := seedRows{}
 	for _, m := range s.Mixtures {
 		portOf, sources := s.portsOfTasks(m.Seed)
-		all := tidy[Member]{rows: m.Members, from: []string{m.Source}}
+		all := selectedRows[Member]{rows: m.Members, from: []string{m.Source}}
 		succeeds := func(x Member) bool { return x.Passed }
-		var classes []tidy[Member] // the total only of several
-		for _, class := range []tidy[Member]{all.where("success", succeeds),
+		var classes []selectedRows[Member] // the total only of several
+		for _, class := range []selectedRows[Member]{all.where("success", succeeds),
 			all.where("failure", func(x Member) bool { return !x.Passed })} {
 			if len(class.rows) > 0 {
 				classes = append(classes, class)

@@ -34,9 +34,9 @@ func (s *Study) mainTable(set string) *page.Table {
 		if len(greedy.runs) == 0 {
 			continue
 		}
-		cells := []page.Cell{s.armName(a, greedy.source(byReward.by)), greedy.cell(byReward), greedy.cell(overSeeds)}
+		cells := []page.Cell{s.armName(a, greedy.source(byReward.by)), greedy.cell(byReward), greedy.cell(overPolicies)}
 		for _, c := range categories {
-			cells = append(cells, greedy.of(c).cell(byReward))
+			cells = append(cells, greedy.inCategory(c).cell(byReward))
 		}
 		t.Add(i, append(cells, greedy.cell(byVerdict), sampled.cell(byReward))...)
 	}
@@ -159,12 +159,12 @@ func (s *Study) successNotes(set string) (notes []string) {
 }
 
 // mainNotes explains the columns.
-func (s *Study) mainNotes(set string, overSeeds, starred bool) []string {
+func (s *Study) mainNotes(set string, several, starred bool) []string {
 	notes := append(s.successNotes(set),
 		"Below each percentage: the 95 % Wilson interval ("+s.tasksOf(set)+"), clustered by task "+
 			"family, because the episodes of one family pass and fail together. It treats families as independent and "+
 			"holds for these policies.")
-	if overSeeds {
+	if several {
 		notes = append(notes, fmt.Sprintf("Over seeds: the 95 %% t-interval of the mean over distinct policies, which "+
 			"treats policies as independent, with that mean if it is not the overall share; a dash with fewer than %d "+
 			"policies. A t-interval beyond 0 or 100 %% is cut there, and the cell shows this.", methodPolicies))
@@ -176,18 +176,18 @@ func (s *Study) mainNotes(set string, overSeeds, starred bool) []string {
 	return notes
 }
 
-// seedMean returns the mean over policies of their shares with its t-interval; a dash below three policies.
-func seedMean(shares []float64) page.Cell {
+// policyMean returns the mean over policies of their shares with its t-interval; a dash below three policies.
+func policyMean(shares []float64) page.Cell {
 	if len(shares) < methodPolicies {
 		return page.Text("–")
 	}
 	return shareMean(shares)
 }
 
-// overSeedsCell shows the t-interval of the mean over policies, and the mean if it is not the pooled share; a dash
+// overPoliciesCell shows the t-interval of the mean over policies, and the mean if it is not the pooled share; a dash
 // below three policies.
-func overSeedsCell(all []policy) page.Cell {
-	c := seedMean(rates(all, passed))
+func overPoliciesCell(all []policy) page.Cell {
+	c := policyMean(rates(all, passed))
 	if c.Value == nil {
 		return c
 	}
@@ -277,12 +277,12 @@ func (s *Study) seedTable(set string) *page.Table {
 	}
 	for i := range s.Arms {
 		all := s.Arms[i].scored(set, true)
-		row := func(of selection, name string, reward, verdict measure[[]policy]) {
-			cells := []page.Cell{page.Text("%s", s.Arms[i].Label), page.Text("%s", name), of.cell(reward)}
+		row := func(selected selection, name string, reward, verdict measure[[]policy]) {
+			cells := []page.Cell{page.Text("%s", s.Arms[i].Label), page.Text("%s", name), selected.cell(reward)}
 			for _, c := range categories {
-				cells = append(cells, of.of(c).cell(reward))
+				cells = append(cells, selected.inCategory(c).cell(reward))
 			}
-			t.Add(i, append(cells, of.cell(verdict))...)
+			t.Add(i, append(cells, selected.cell(verdict))...)
 		}
 		each := all.each()
 		t.Omitted = t.Omitted && len(each) < 2
@@ -310,8 +310,8 @@ func (s *Study) categoryFigure(set string) *page.Figure {
 	for i, a := range s.Arms {
 		series, every := page.Series{Name: a.Label, Arm: i}, a.scored(set, true)
 		for x, c := range categories {
-			of := every.of(c)
-			share := of.cell(byReward)
+			selected := every.inCategory(c)
+			share := selected.cell(byReward)
 			if share.Counts == nil {
 				continue
 			}
@@ -320,7 +320,7 @@ func (s *Study) categoryFigure(set string) *page.Figure {
 			if share.Interval != nil {
 				p.Interval = *share.Interval
 			}
-			if all := of.policies; len(all) > 1 {
+			if all := selected.policies; len(all) > 1 {
 				p.Each = rates(all, passed)
 				f.Note = "Points: all policies pooled, with the 95 % Wilson interval clustered by task family: families are " +
 					"independent. Small rings: each policy separately."

@@ -47,8 +47,8 @@ func (a *Arm) under(token, set string, greedy bool) selection {
 	return s
 }
 
-// of selects the rows of a category; "" is every category.
-func (s selection) of(category string) selection {
+// inCategory selects the rows of a category; "" is every category.
+func (s selection) inCategory(category string) selection {
 	all := s
 	if s.category = category; category == "" {
 		return s
@@ -132,10 +132,10 @@ var (
 	byMalformed = measure[[]policy]{"share of malformed replies, Wilson interval clustered by family",
 		func(all []policy) page.Cell { return pooled(all, malformed).share() }}
 	byMean = measure[[]policy]{"mean over policies of the share of reward 1, t-interval",
-		func(all []policy) page.Cell { return seedMean(rates(all, passed)) }}
+		func(all []policy) page.Cell { return policyMean(rates(all, passed)) }}
 	byVerdictMean = measure[[]policy]{"mean over policies of the share of passed official verdicts, t-interval",
-		unlessMerged(func(all []policy) page.Cell { return seedMean(rates(all, official)) })}
-	overSeeds = measure[[]policy]{byMean.by, overSeedsCell}
+		unlessMerged(func(all []policy) page.Cell { return policyMean(rates(all, official)) })}
+	overPolicies = measure[[]policy]{byMean.by, overPoliciesCell}
 )
 
 // unlessMerged returns a measure of official verdicts, a dash if the tasks have merged requests: the official checker

@@ -84,9 +84,9 @@ func lateValue(values []float64, w Windows) float64 {
 	return window(values, w.Late, true)
 }
 
-// logged is the trainings of an arm that logged any of some metrics. Tables and figures show measures of it, as they
+// trainings are those of an arm that logged any of some metrics. Tables and figures show measures of it, as they
 // show measures of a selection of episodes.
-type logged struct {
+type trainings struct {
 	metrics []string
 	runs    []SeedRun // with the selected updates
 	windows Windows
@@ -94,8 +94,8 @@ type logged struct {
 }
 
 // logged selects the trainings of the arm that logged any of the metrics.
-func (a *Arm) logged(w Windows, metrics ...string) logged {
-	l := logged{metrics: metrics, windows: w}
+func (a *Arm) logged(w Windows, metrics ...string) trainings {
+	l := trainings{metrics: metrics, windows: w}
 	for _, r := range a.Runs {
 		if slices.ContainsFunc(metrics, func(metric string) bool { _, _, ok := r.values(metric); return ok }) {
 			l.runs = append(l.runs, r)
@@ -105,7 +105,7 @@ func (a *Arm) logged(w Windows, metrics ...string) logged {
 }
 
 // each returns the selection of each training.
-func (l logged) each() (all []logged) {
+func (l trainings) each() (all []trainings) {
 	for i := range l.runs {
 		one := l
 		one.runs = l.runs[i : i+1]
@@ -115,7 +115,7 @@ func (l logged) each() (all []logged) {
 }
 
 // source returns the source of a value from the selected trainings.
-func (l logged) source(by string) page.Source {
+func (l trainings) source(by string) page.Source {
 	source := page.Source{By: by, Rows: strings.Join(l.metrics, ", ")}
 	for _, r := range l.runs {
 		source.From = append(source.From, r.CurveFrom)
@@ -127,11 +127,11 @@ func (l logged) source(by string) page.Source {
 }
 
 // cell returns a number of the selected trainings, with its source.
-func (l logged) cell(m measure[logged]) page.Cell { return m.of(l).From(l.source(m.by)) }
+func (l trainings) cell(m measure[trainings]) page.Cell { return m.of(l).From(l.source(m.by)) }
 
 // means returns the means of the first metric over the early or the late window of each training that is long enough
 // for both.
-func (l logged) means(late bool) (all []float64) {
+func (l trainings) means(late bool) (all []float64) {
 	n := l.windows.Early
 	if late {
 		n = l.windows.Late
@@ -145,7 +145,7 @@ func (l logged) means(late bool) (all []float64) {
 }
 
 // before returns a metric of the update with the forecast, from each training whose row with the forecast has it.
-func (l logged) before(metric string) (values []float64) {
+func (l trainings) before(metric string) (values []float64) {
 	for _, r := range l.runs {
 		if v, ok := r.forecast()[metric]; ok {
 			values = append(values, v)
@@ -155,7 +155,7 @@ func (l logged) before(metric string) (values []float64) {
 }
 
 // correlations returns a correlation of the first two metrics for each training with updates that logged both.
-func (l logged) correlations(of func(x, y []float64) float64) (all []float64) {
+func (l trainings) correlations(of func(x, y []float64) float64) (all []float64) {
 	for _, r := range l.runs {
 		if x, y, ok := r.both(l.metrics[0], l.metrics[1]); ok {
 			all = append(all, of(x, y))
@@ -211,11 +211,13 @@ const (
 
 // Measures of trainings.
 var (
-	earlyMean = measure[logged]{byEarly, func(l logged) page.Cell { return meanNumber(l.means(false)) }}
-	lateMean  = measure[logged]{byLate, func(l logged) page.Cell { return meanNumber(l.means(true)) }}
-	earlyGap  = measure[logged]{byEarly + ", t-interval", func(l logged) page.Cell { return meanWithT(l.means(false)) }}
-	lateGap   = measure[logged]{byLate + ", t-interval", func(l logged) page.Cell { return meanWithT(l.means(true)) }}
-	change    = measure[logged]{"late over early window, minus 1", func(l logged) page.Cell {
+	earlyMean = measure[trainings]{byEarly, func(l trainings) page.Cell { return meanNumber(l.means(false)) }}
+	lateMean  = measure[trainings]{byLate, func(l trainings) page.Cell { return meanNumber(l.means(true)) }}
+	earlyGap  = measure[trainings]{byEarly + ", t-interval",
+		func(l trainings) page.Cell { return meanWithT(l.means(false)) }}
+	lateGap = measure[trainings]{byLate + ", t-interval",
+		func(l trainings) page.Cell { return meanWithT(l.means(true)) }}
+	change = measure[trainings]{"late over early window, minus 1", func(l trainings) page.Cell {
 		return changeCell(stats.Mean(l.means(false)), stats.Mean(l.means(true)))
 	}}
 	ofUpdates = overRuns("Pearson's correlation over the updates of a run", pearson)
@@ -226,9 +228,9 @@ var (
 )
 
 // overRuns returns the measure of a correlation, its mean over seeds.
-func overRuns(by string, of func(x, y []float64) float64) measure[logged] {
-	return measure[logged]{by + ", t-interval over seeds",
-		func(l logged) page.Cell { return meanWithT(l.correlations(of)) }}
+func overRuns(by string, of func(x, y []float64) float64) measure[trainings] {
+	return measure[trainings]{by + ", t-interval over seeds",
+		func(l trainings) page.Cell { return meanWithT(l.correlations(of)) }}
 }
 
 func pearson(x, y []float64) float64 { return stats.Correlate(x, y).Pearson }
@@ -285,7 +287,7 @@ func updatesBetween(first, last int) string {
 }
 
 // logged selects the trainings of the stretch that logged any of the metrics.
-func (x *stretch) logged(metrics ...string) logged {
+func (x *stretch) logged(metrics ...string) trainings {
 	l := x.Arm.logged(x.windows, metrics...)
 	l.bound = x.bound
 	return l
@@ -515,10 +517,10 @@ func (s *Study) valuesTable() *page.Table {
 		Columns: page.Columns("<Value", "<Definition", "<Unit"),
 	}
 	var shown []stretch // the longest one of each arm
-	logged := map[string]bool{}
+	names := map[string]bool{}
 	all := s.stretches()
 	for i := range s.Arms {
-		maps.Copy(logged, s.Arms[i].metricNames())
+		maps.Copy(names, s.Arms[i].metricNames())
 		if longest := slices.IndexFunc(all, func(x stretch) bool { return x.at == i }); longest >= 0 {
 			x := all[longest]
 			shown = append(shown, x)
@@ -529,7 +531,7 @@ func (s *Study) valuesTable() *page.Table {
 		return nil
 	}
 	for _, info := range objective.Metrics {
-		for _, name := range sortedKeys(logged) {
+		for _, name := range sortedKeys(names) {
 			if name != info.Name && !(strings.HasSuffix(info.Name, "_") && strings.HasPrefix(name, info.Name)) {
 				continue
 			}
@@ -540,7 +542,7 @@ func (s *Study) valuesTable() *page.Table {
 			t.Add(page.NoArm, cells...)
 		}
 	}
-	if logged["prop2_bound"] {
+	if names["prop2_bound"] {
 		t.Notes = []string{"prop2_bound and prop2_slack contain the square of a gap with sampling error and are biased " +
 			"(the bound upwards); prop2_excess and the figure of Proposition 2 subtract the sampling variance."}
 	}
