@@ -191,17 +191,13 @@ func (s *Study) statisticsTable() *page.Table {
 		portOf, sources := s.portsOfTasks(m.Seed)
 		all := selectedRows[Member]{rows: m.Members, from: []string{m.Source}}
 		succeeds := func(x Member) bool { return x.Passed }
-		var classes []selectedRows[Member] // the total only of several
-		for _, class := range []selectedRows[Member]{all.where("success", succeeds),
-			all.where("failure", func(x Member) bool { return !x.Passed })} {
-			if len(class.rows) > 0 {
-				classes = append(classes, class)
+		classes := []selectedRows[Member]{all.where("success", succeeds),
+			all.where("failure", func(x Member) bool { return !x.Passed }), all}
+		for i, class := range classes {
+			total := i == 2
+			if len(class.rows) == 0 || total && (len(classes[0].rows) == 0 || len(classes[1].rows) == 0) {
+				continue
 			}
-		}
-		if len(classes) > 1 {
-			classes = append(classes, all)
-		}
-		for _, class := range classes {
 			const by = "number of trajectories"
 			withSets := class
 			withSets.from = append(slices.Clip(class.from), sources...)

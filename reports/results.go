@@ -29,8 +29,7 @@ func (s *Study) mainTable(set string) *page.Table {
 	for i := range s.Arms {
 		a := &s.Arms[i]
 		greedy, sampled := a.scored(set, true), a.scored(set, false)
-		most = max(most, len(greedy.policies))
-		anySampled = anySampled || len(sampled.runs) > 0
+		most, anySampled = max(most, len(greedy.policies)), anySampled || len(sampled.runs) > 0
 		if len(greedy.runs) == 0 {
 			continue
 		}
@@ -42,8 +41,7 @@ func (s *Study) mainTable(set string) *page.Table {
 	}
 	several := most >= methodPolicies
 	t.Columns = append(page.Columns("<Arm", "Overall"), page.Column{Name: "95 % over seeds", Omitted: !several})
-	t.Columns = append(t.Columns, categoryColumns(categories)...)
-	t.Columns = append(t.Columns, page.Column{Name: "Official verdict", Omitted: s.taskSources() == ownTasks},
+	t.Columns = append(append(t.Columns, categoryColumns(categories)...), page.Column{Name: "Official verdict", Omitted: s.taskSources() == ownTasks},
 		page.Column{Name: "Sampled", Omitted: !anySampled})
 	if len(t.Rows) == 0 {
 		return nil

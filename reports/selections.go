@@ -107,12 +107,7 @@ func (s selection) source(by string) page.Source {
 	return source
 }
 
-func decodingName(greedy bool) string {
-	if greedy {
-		return "greedy"
-	}
-	return "sampled"
-}
+func decodingName(greedy bool) string { return map[bool]string{true: "greedy", false: "sampled"}[greedy] }
 
 // measure is a number of selected rows, with its method in words.
 type measure[S any] struct {

@@ -463,8 +463,7 @@ func (s *Study) windowTable(id, title string, all []lateColumn, note string) *pa
 	var used []string
 	for _, c := range all {
 		if slices.ContainsFunc(s.Arms, func(a Arm) bool { return len(a.logged(s.Windows, c.metric).means(true)) > 0 }) {
-			t.Columns = append(t.Columns, page.Column{Name: c.head})
-			used = append(used, c.metric)
+			t.Columns, used = append(t.Columns, page.Column{Name: c.head}), append(used, c.metric)
 		}
 	}
 	if len(used) == 0 {
