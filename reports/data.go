@@ -14,7 +14,7 @@ import (
 // seedRows merges the rows of seeds with equal values.
 type seedRows map[string]int // index of the row by its texts
 
-// add adds a row, or the seed and the sources to the row with equal texts and an equal text beside them.
+// add adds a row; a row with the same texts and identity gets the seed and the sources instead.
 func (rows seedRows) add(t *page.Table, identity string, seed *int64, cells ...page.Cell) {
 	for _, c := range cells {
 		identity += "\x00" + c.Text
@@ -60,22 +60,22 @@ func (s *Study) splits() (all []taskSplit, ports []string) {
 	return all, ports
 }
 
-// tidy is selected rows with the ports that have them.
-type tidy[T any] struct {
+// selectedRows is rows of some task sets, or of a data set, with the ports that have them.
+type selectedRows[T any] struct {
 	rows []T
 	from []string
 	what string // of the rows; "" for all
 }
 
 // where selects rows.
-func (t tidy[T]) where(what string, is func(T) bool) tidy[T] {
+func (t selectedRows[T]) where(what string, is func(T) bool) selectedRows[T] {
 	t.what = strings.Trim(t.what+", "+what, ", ")
 	t.rows = slices.DeleteFunc(slices.Clone(t.rows), func(row T) bool { return !is(row) })
 	return t
 }
 
 // cell shows a number of the rows, with its source.
-func (t tidy[T]) cell(by string, of func([]T) int) page.Cell {
+func (t selectedRows[T]) cell(by string, of func([]T) int) page.Cell {
 	return page.Whole(of(t.rows)).From(page.Source{From: t.from, Rows: t.what, By: by})
 }
 
@@ -105,17 +105,18 @@ func (s *Study) dataTable() *page.Table {
 			}
 		}
 		row := func(name, what, by string, is func(*bfcl.Task) bool, of func([]*bfcl.Task) int) {
-			cells, all := []page.Cell{page.Text("%s", split.stage), page.Text("%s", name)}, tidy[*bfcl.Task]{what: what}
+			cells, all := []page.Cell{page.Text("%s", split.stage), page.Text("%s", name)}, selectedRows[*bfcl.Task]{what: what}
 			for _, port := range ports {
 				d := split.sets[port]
 				if d == nil {
 					cells = append(cells, page.Text(""))
 					continue
 				}
-				one := tidy[*bfcl.Task]{rows: d.Tasks, from: []string{d.Source}}.where(what, is)
+				one := selectedRows[*bfcl.Task]{rows: d.Tasks, from: []string{d.Source}}.where(what, is)
 				all.rows, all.from = append(all.rows, one.rows...), append(all.from, d.Source)
 				cells = append(cells, one.cell(by, of))
 			}
+			// seeds share rows only if all counts are equal
 			rows.add(t, fmt.Sprint(count), split.seed, append(cells, all.cell(by, of))...)
 		}
 		for _, category := range sortedKeys(categories) {
@@ -188,21 +189,22 @@ func (s *Study) statisticsTable() *page.Table {
 	rows := seedRows{}
 	for _, m := range s.Mixtures {
 		portOf, sources := s.portsOfTasks(m.Seed)
-		all := tidy[Member]{rows: m.Members, from: []string{m.Source}}
+		all := selectedRows[Member]{rows: m.Members, from: []string{m.Source}}
 		succeeds := func(x Member) bool { return x.Passed }
-		classes := []tidy[Member]{all.where("success", succeeds),
+		classes := []selectedRows[Member]{all.where("success", succeeds),
 			all.where("failure", func(x Member) bool { return !x.Passed }), all}
 		for i, class := range classes {
-			if len(class.rows) == 0 || i == 2 && (len(classes[0].rows) == 0 || len(classes[1].rows) == 0) {
+			total := i == 2
+			if len(class.rows) == 0 || total && (len(classes[0].rows) == 0 || len(classes[1].rows) == 0) {
 				continue
 			}
 			const by = "number of trajectories"
-			of := class // with the task sets
-			of.from = append(slices.Clip(of.from), sources...)
+			withSets := class
+			withSets.from = append(slices.Clip(class.from), sources...)
 			rate := page.ShareCell(len(class.where("", succeeds).rows), len(class.rows), stats.Unknown)
 			cells := []page.Cell{page.Text("%s", m.Label), page.Text("%s", cmp.Or(class.what, "total")),
-				of.where("tasks of train", func(x Member) bool { return portOf[x.Task] == "train" }).cell(by, length),
-				of.where("tasks of test sets", func(x Member) bool {
+				withSets.where("tasks of train", func(x Member) bool { return portOf[x.Task] == "train" }).cell(by, length),
+				withSets.where("tasks of test sets", func(x Member) bool {
 					return portOf[x.Task] != "" && portOf[x.Task] != "train"
 				}).cell(by, length), class.cell(by, length),
 				rate.From(page.SourceOf(m.Source, class.what, "share of reward 1"))}
@@ -215,8 +217,8 @@ func (s *Study) statisticsTable() *page.Table {
 	return t.OrNil()
 }
 
-// portsOfTasks returns the port of the task set that contains each task, among the sets of a seed or of none, and the
-// sources of these sets. A task of train and of another set counts as train's.
+// portsOfTasks returns the port of the task set that contains each task, among the sets of that seed and of none, or
+// without a seed among all, and the sources of these sets. A task of train and of another set counts as train's.
 func (s *Study) portsOfTasks(seed *int64) (portOf map[string]string, sources []string) {
 	portOf = map[string]string{}
 	for _, d := range s.Data {

@@ -67,21 +67,22 @@ func (s *Study) gainOverGRPO(a *Arm, set string, how Comparison) []page.Cell {
 
 // forecastMean is the mean over seeds of a value that was logged with its interval and a fourth metric; a dash unless
 // every seed has it. Errors of seeds are independent, so the half width of the mean's interval is √(Σ half²) / n.
-var forecastMean = measure[logged]{"as logged before the first update, mean over seeds", func(l logged) page.Cell {
-	values, low, high := l.before(l.metrics[0]), l.before(l.metrics[1]), l.before(l.metrics[2])
-	n := len(l.before(l.metrics[3]))
-	if len(values) < n || len(low) < n || len(high) < n {
-		return page.Text("–")
-	}
-	square := 0.0
-	for i := range values {
-		square += (high[i] - low[i]) * (high[i] - low[i]) / 4
-	}
-	mean, half := stats.Mean(values), math.Sqrt(square)/float64(n)
-	c := page.Number(mean).With("%s", page.Range(page.Significant(mean-half), page.Significant(mean+half)))
-	c.Interval = &stats.Interval{Low: mean - half, High: mean + half}
-	return c
-}}
+var forecastMean = measure[trainings]{"as logged before the first update, mean over seeds",
+	func(l trainings) page.Cell {
+		values, low, high := l.before(l.metrics[0]), l.before(l.metrics[1]), l.before(l.metrics[2])
+		n := len(l.before(l.metrics[3]))
+		if len(values) < n || len(low) < n || len(high) < n {
+			return page.Text("–")
+		}
+		square := 0.0
+		for i := range values {
+			square += (high[i] - low[i]) * (high[i] - low[i]) / 4
+		}
+		mean, half := stats.Mean(values), math.Sqrt(square)/float64(n)
+		c := page.Number(mean).With("%s", page.Range(page.Significant(mean-half), page.Significant(mean+half)))
+		c.Interval = &stats.Interval{Low: mean - half, High: mean + half}
+		return c
+	}}
 
 // sameStart returns the records of the trainings by which b was trained by GRPO from the checkpoints from which a was
 // trained by RC-GRPO; nil if it was not. A seed that only one of them has is no difference.

@@ -220,7 +220,7 @@ func mistake(at hcl.Range, summary, format string, args ...any) *hcl.Diagnostic 
 		Subject: at.Ptr()}
 }
 
-// CheckInputs checks that scores contains the compared arms.
+// CheckInputs checks pairs, maps, references, arms and windows against the inputs.
 func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
 	var diags hcl.Diagnostics
 	known := labels(n, s.Scores)
@@ -382,7 +382,7 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 	if s.Windows == nil && PaperWindows.fit(study.longest()) {
 		study.Windows = PaperWindows
 	}
-	// a part of the artifacts would give others
+	// stored: reproduce reads a part of the artifacts, from which these would differ
 	ev.Arms, ev.Compare, ev.Windows = study.labels(), study.Compare, study.Windows
 	page := study.Page()
 	if page.Evidence, err = ev.Packed(page); err != nil {
@@ -418,7 +418,8 @@ func (s *settings) Publishes(experiment, _ string) []lang.Published {
 	return []lang.Published{{Port: "page", File: HTMLFile, Name: cmp.Or(s.Path, experiment+".html")}}
 }
 
-// newEvidence lists the inputs of the page that exist, and the stages behind them that the store still contains.
+// newEvidence lists the inputs of the page that exist and all stages behind them, those without a result by their
+// settings; it returns the store too.
 func (s *settings) newEvidence(job *engine.Job) (*Evidence, *artifact.Store, error) {
 	ev := &Evidence{
 		Format: EvidenceFormat, Name: job.Experiment.Name, Question: job.Experiment.Question, Expect: job.Experiment.Expect,

@@ -265,7 +265,7 @@ func (s *Study) besideReference(p *page.Cell, label, set, category string) []pag
 	if a == nil {
 		return append(cells, dash, dash, dash)
 	}
-	of := a.scored(set, true).of(category)
+	of := a.scored(set, true).inCategory(category)
 	ours := of.cell(byReward)
 	if ours.Counts == nil {
 		return append(cells, dash, dash, dash)

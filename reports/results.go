@@ -20,29 +20,29 @@ import (
 const leastEpisodes = 30
 
 // mainTable is the paper's main table for one set: success by the paper's reward, greedy, overall and by category, with
-// the official verdict beside it.
+// the official verdict and the success of sampled episodes beside it.
 func (s *Study) mainTable(set string) *page.Table {
 	categories := s.categories(set)
-	most, sampled := 0, false
+	most, anySampled := 0, false
 	decoding, decodingNotes := s.decoding(set)
 	t := &page.Table{ID: "main-" + setID(set), Title: "Success on " + setName(set) + ", " + decoding}
 	for i := range s.Arms {
 		a := &s.Arms[i]
-		all, more := a.scored(set, true), a.scored(set, false)
-		most, sampled = max(most, len(all.policies)), sampled || len(more.runs) > 0
-		if len(all.runs) == 0 {
+		greedy, sampled := a.scored(set, true), a.scored(set, false)
+		most, anySampled = max(most, len(greedy.policies)), anySampled || len(sampled.runs) > 0
+		if len(greedy.runs) == 0 {
 			continue
 		}
-		cells := []page.Cell{s.armName(a, all.source(byReward.by)), all.cell(byReward), all.cell(overSeeds)}
+		cells := []page.Cell{s.armName(a, greedy.source(byReward.by)), greedy.cell(byReward), greedy.cell(overPolicies)}
 		for _, c := range categories {
-			cells = append(cells, all.of(c).cell(byReward))
+			cells = append(cells, greedy.inCategory(c).cell(byReward))
 		}
-		t.Add(i, append(cells, all.cell(byVerdict), more.cell(byReward))...)
+		t.Add(i, append(cells, greedy.cell(byVerdict), sampled.cell(byReward))...)
 	}
 	several := most >= methodPolicies
 	t.Columns = append(page.Columns("<Arm", "Overall"), page.Column{Name: "95 % over seeds", Omitted: !several})
-	t.Columns = append(append(t.Columns, categoryColumns(categories)...), page.Column{Name: "Official verdict",
-		Omitted: s.taskSources() == ownTasks}, page.Column{Name: "Sampled", Omitted: !sampled})
+	t.Columns = append(append(t.Columns, categoryColumns(categories)...), page.Column{Name: "Official verdict", Omitted: s.taskSources() == ownTasks},
+		page.Column{Name: "Sampled", Omitted: !anySampled})
 	if len(t.Rows) == 0 {
 		return nil
 	}
@@ -76,7 +76,7 @@ func (s *Study) repliesTable(set string) *page.Table {
 				replies := all.cell(byMalformed)
 				t.Omitted = t.Omitted && replies.Counts == nil
 				t.Add(i, page.Text("%s", a.Label), page.Text("%s", cmp.Or(token, "none")),
-					page.Text("%s", map[bool]string{true: "greedy", false: "sampled"}[greedy]), all.cell(byReward), replies)
+					page.Text("%s", decodingName(greedy)), all.cell(byReward), replies)
 			}
 		}
 	}
@@ -157,12 +157,12 @@ func (s *Study) successNotes(set string) (notes []string) {
 }
 
 // mainNotes explains the columns.
-func (s *Study) mainNotes(set string, overSeeds, starred bool) []string {
+func (s *Study) mainNotes(set string, several, starred bool) []string {
 	notes := append(s.successNotes(set),
 		"Below each percentage: the 95 % Wilson interval ("+s.tasksOf(set)+"), clustered by task "+
 			"family, because the episodes of one family pass and fail together. It treats families as independent and "+
 			"holds for these policies.")
-	if overSeeds {
+	if several {
 		notes = append(notes, fmt.Sprintf("Over seeds: the 95 %% t-interval of the mean over distinct policies, which "+
 			"treats policies as independent, with that mean if it is not the overall share; a dash with fewer than %d "+
 			"policies. A t-interval beyond 0 or 100 %% is cut there, and the cell shows this.", methodPolicies))
@@ -174,18 +174,18 @@ func (s *Study) mainNotes(set string, overSeeds, starred bool) []string {
 	return notes
 }
 
-// seedMean returns the mean over policies of their shares with its t-interval; a dash below three policies.
-func seedMean(shares []float64) page.Cell {
+// policyMean returns the mean over policies of their shares with its t-interval; a dash below three policies.
+func policyMean(shares []float64) page.Cell {
 	if len(shares) < methodPolicies {
 		return page.Text("–")
 	}
 	return shareMean(shares)
 }
 
-// overSeedsCell shows the t-interval of the mean over policies, and the mean if it is not the pooled share; a dash
+// overPoliciesCell shows the t-interval of the mean over policies, and the mean if it is not the pooled share; a dash
 // below three policies.
-func overSeedsCell(all []policy) page.Cell {
-	c := seedMean(rates(all, passed))
+func overPoliciesCell(all []policy) page.Cell {
+	c := policyMean(rates(all, passed))
 	if c.Value == nil {
 		return c
 	}
@@ -275,12 +275,12 @@ func (s *Study) seedTable(set string) *page.Table {
 	}
 	for i := range s.Arms {
 		all := s.Arms[i].scored(set, true)
-		row := func(of selection, name string, reward, verdict measure[[]policy]) {
-			cells := []page.Cell{page.Text("%s", s.Arms[i].Label), page.Text("%s", name), of.cell(reward)}
+		row := func(selected selection, name string, reward, verdict measure[[]policy]) {
+			cells := []page.Cell{page.Text("%s", s.Arms[i].Label), page.Text("%s", name), selected.cell(reward)}
 			for _, c := range categories {
-				cells = append(cells, of.of(c).cell(reward))
+				cells = append(cells, selected.inCategory(c).cell(reward))
 			}
-			t.Add(i, append(cells, of.cell(verdict))...)
+			t.Add(i, append(cells, selected.cell(verdict))...)
 		}
 		each := all.each()
 		t.Omitted = t.Omitted && len(each) < 2
@@ -294,6 +294,7 @@ func (s *Study) seedTable(set string) *page.Table {
 	return t.OrNil()
 }
 
+// categoryFigure draws the success of each arm on a set, greedy: overall and by category, pooled and by policy.
 func (s *Study) categoryFigure(set string) *page.Figure {
 	categories := append([]string{""}, s.categories(set)...)
 	f := &page.Figure{
@@ -307,8 +308,8 @@ func (s *Study) categoryFigure(set string) *page.Figure {
 	for i, a := range s.Arms {
 		series, every := page.Series{Name: a.Label, Arm: i}, a.scored(set, true)
 		for x, c := range categories {
-			of := every.of(c)
-			share := of.cell(byReward)
+			selected := every.inCategory(c)
+			share := selected.cell(byReward)
 			if share.Counts == nil {
 				continue
 			}
@@ -317,7 +318,7 @@ func (s *Study) categoryFigure(set string) *page.Figure {
 			if share.Interval != nil {
 				p.Interval = *share.Interval
 			}
-			if all := of.policies; len(all) > 1 {
+			if all := selected.policies; len(all) > 1 {
 				p.Each = rates(all, passed)
 				f.Note = "Points: all policies pooled, with the 95 % Wilson interval clustered by task family: families are " +
 					"independent. Small rings: each policy separately."
@@ -434,7 +435,7 @@ func passCell(all []policy, k int) page.Cell {
 	return shareList(shares)
 }
 
-// shareList shows the share of each seed; a single share has a value. A dash without shares.
+// shareList shows the share of each policy; a single share has a value. A dash without shares.
 func shareList(shares []float64) page.Cell {
 	var words []string
 	for _, v := range shares {

@@ -47,8 +47,8 @@ func (a *Arm) under(token, set string, greedy bool) selection {
 	return s
 }
 
-// of selects the rows of a category; "" is every category.
-func (s selection) of(category string) selection {
+// inCategory selects the rows of a category; "" is every category.
+func (s selection) inCategory(category string) selection {
 	all := s
 	if s.category = category; category == "" {
 		return s
@@ -103,9 +103,11 @@ func (s selection) source(by string) page.Source {
 	if s.category != "" {
 		source.Rows += ", category " + s.category
 	}
-	source.Rows += map[bool]string{true: ", greedy", false: ", sampled"}[s.greedy]
+	source.Rows += ", " + decodingName(s.greedy)
 	return source
 }
+
+func decodingName(greedy bool) string { return map[bool]string{true: "greedy", false: "sampled"}[greedy] }
 
 // measure is a number of selected rows, with its method in words.
 type measure[S any] struct {
@@ -125,10 +127,10 @@ var (
 	byMalformed = measure[[]policy]{"share of malformed replies, Wilson interval clustered by family",
 		func(all []policy) page.Cell { return pooled(all, malformed).share() }}
 	byMean = measure[[]policy]{"mean over policies of the share of reward 1, t-interval",
-		func(all []policy) page.Cell { return seedMean(rates(all, passed)) }}
+		func(all []policy) page.Cell { return policyMean(rates(all, passed)) }}
 	byVerdictMean = measure[[]policy]{"mean over policies of the share of passed official verdicts, t-interval",
-		unlessMerged(func(all []policy) page.Cell { return seedMean(rates(all, official)) })}
-	overSeeds = measure[[]policy]{byMean.by, overSeedsCell}
+		unlessMerged(func(all []policy) page.Cell { return policyMean(rates(all, official)) })}
+	overPolicies = measure[[]policy]{byMean.by, overPoliciesCell}
 )
 
 // unlessMerged returns a measure of official verdicts, a dash if the tasks have merged requests: the official checker
@@ -162,7 +164,8 @@ func (t tally) rate() float64 { return float64(t.passed) / float64(t.episodes) }
 
 // tally counts one episode.
 func (r *Row) tally() tally {
-	one := tally{r.Family, r.Category, 1, 0, 0, r.Replies, r.Malformed, r.Prompt == bfcl.PromptMerged}
+	one := tally{family: r.Family, category: r.Category, episodes: 1, replies: r.Replies, malformed: r.Malformed,
+		merged: r.Prompt == bfcl.PromptMerged}
 	if r.Reward == 1 {
 		one.passed = 1
 	}
@@ -212,12 +215,12 @@ func (p *policy) seeds() (names []string) {
 	return names
 }
 
-// What a share counts of the episodes of a task, and of how many.
+// Each returns what a share counts, and out of how many: episodes, or replies.
 func passed(t tally) (n, of int)    { return t.passed, t.episodes }
 func official(t tally) (n, of int)  { return t.official, t.episodes }
 func malformed(t tally) (n, of int) { return t.malformed, t.replies }
 
-// sample counts episodes and successes by family.
+// sample has, by family, what a share counts and out of how many.
 type sample map[string]stats.Family
 
 // pooled counts the outcomes of some policies together.

@@ -20,6 +20,8 @@ func (r *SeedRun) values(metric string) (updates, values []float64, found bool) 
 	return columnOf(r.Curve, metric)
 }
 
+// columnOf returns the values of a metric in the rows. It computes two metrics that no update logs: the mean of
+// "successes_" (meanSuccesses) and unbiasedBound (unbiasedProp2).
 func columnOf(rows []rl.Metric, metric string) (updates, values []float64, found bool) {
 	for _, row := range rows {
 		v, ok := row.Values[metric]
@@ -82,9 +84,9 @@ func lateValue(values []float64, w Windows) float64 {
 	return window(values, w.Late, true)
 }
 
-// logged is the trainings of an arm that logged any of some metrics. Tables and figures show measures of it, as they
+// trainings are those of an arm that logged any of some metrics. Tables and figures show measures of it, as they
 // show measures of a selection of episodes.
-type logged struct {
+type trainings struct {
 	metrics []string
 	runs    []SeedRun // with the selected updates
 	windows Windows
@@ -92,8 +94,8 @@ type logged struct {
 }
 
 // logged selects the trainings of the arm that logged any of the metrics.
-func (a *Arm) logged(w Windows, metrics ...string) logged {
-	l := logged{metrics: metrics, windows: w}
+func (a *Arm) logged(w Windows, metrics ...string) trainings {
+	l := trainings{metrics: metrics, windows: w}
 	for _, r := range a.Runs {
 		if slices.ContainsFunc(metrics, func(metric string) bool { _, _, ok := r.values(metric); return ok }) {
 			l.runs = append(l.runs, r)
@@ -103,7 +105,7 @@ func (a *Arm) logged(w Windows, metrics ...string) logged {
 }
 
 // each returns the selection of each training.
-func (l logged) each() (all []logged) {
+func (l trainings) each() (all []trainings) {
 	for i := range l.runs {
 		one := l
 		one.runs = l.runs[i : i+1]
@@ -113,7 +115,7 @@ func (l logged) each() (all []logged) {
 }
 
 // source returns the source of a value from the selected trainings.
-func (l logged) source(by string) page.Source {
+func (l trainings) source(by string) page.Source {
 	source := page.Source{By: by, Rows: strings.Join(l.metrics, ", ")}
 	for _, r := range l.runs {
 		source.From = append(source.From, r.CurveFrom)
@@ -125,11 +127,11 @@ func (l logged) source(by string) page.Source {
 }
 
 // cell returns a number of the selected trainings, with its source.
-func (l logged) cell(m measure[logged]) page.Cell { return m.of(l).From(l.source(m.by)) }
+func (l trainings) cell(m measure[trainings]) page.Cell { return m.of(l).From(l.source(m.by)) }
 
 // means returns the means of the first metric over the early or the late window of each training that is long enough
 // for both.
-func (l logged) means(late bool) (all []float64) {
+func (l trainings) means(late bool) (all []float64) {
 	n := l.windows.Early
 	if late {
 		n = l.windows.Late
@@ -142,8 +144,8 @@ func (l logged) means(late bool) (all []float64) {
 	return all
 }
 
-// before returns a metric of the update with the forecast, for each training that logged both.
-func (l logged) before(metric string) (values []float64) {
+// before returns a metric of the update with the forecast, from each training whose row with the forecast has it.
+func (l trainings) before(metric string) (values []float64) {
 	for _, r := range l.runs {
 		if v, ok := r.forecast()[metric]; ok {
 			values = append(values, v)
@@ -153,7 +155,7 @@ func (l logged) before(metric string) (values []float64) {
 }
 
 // correlations returns a correlation of the first two metrics for each training with updates that logged both.
-func (l logged) correlations(of func(x, y []float64) float64) (all []float64) {
+func (l trainings) correlations(of func(x, y []float64) float64) (all []float64) {
 	for _, r := range l.runs {
 		if x, y, ok := r.both(l.metrics[0], l.metrics[1]); ok {
 			all = append(all, of(x, y))
@@ -183,6 +185,7 @@ func meanShare(shares []float64) page.Cell {
 	return meanCell(shares, page.Percent, func(v float64) string { return fmt.Sprintf("%.1f", 100*v) })
 }
 
+// hasCurve reports whether a training by RL belongs to the arm.
 func (a *Arm) hasCurve() bool {
 	return slices.ContainsFunc(a.Runs, func(r SeedRun) bool { return r.Curve != nil })
 }
@@ -208,11 +211,13 @@ const (
 
 // Measures of trainings.
 var (
-	earlyMean = measure[logged]{byEarly, func(l logged) page.Cell { return meanNumber(l.means(false)) }}
-	lateMean  = measure[logged]{byLate, func(l logged) page.Cell { return meanNumber(l.means(true)) }}
-	earlyGap  = measure[logged]{byEarly + ", t-interval", func(l logged) page.Cell { return meanWithT(l.means(false)) }}
-	lateGap   = measure[logged]{byLate + ", t-interval", func(l logged) page.Cell { return meanWithT(l.means(true)) }}
-	change    = measure[logged]{"late over early window, minus 1", func(l logged) page.Cell {
+	earlyMean = measure[trainings]{byEarly, func(l trainings) page.Cell { return meanNumber(l.means(false)) }}
+	lateMean  = measure[trainings]{byLate, func(l trainings) page.Cell { return meanNumber(l.means(true)) }}
+	earlyGap  = measure[trainings]{byEarly + ", t-interval",
+		func(l trainings) page.Cell { return meanWithT(l.means(false)) }}
+	lateGap = measure[trainings]{byLate + ", t-interval",
+		func(l trainings) page.Cell { return meanWithT(l.means(true)) }}
+	change = measure[trainings]{"late over early window, minus 1", func(l trainings) page.Cell {
 		return changeCell(stats.Mean(l.means(false)), stats.Mean(l.means(true)))
 	}}
 	ofUpdates = overRuns("Pearson's correlation over the updates of a run", pearson)
@@ -223,9 +228,9 @@ var (
 )
 
 // overRuns returns the measure of a correlation, its mean over seeds.
-func overRuns(by string, of func(x, y []float64) float64) measure[logged] {
-	return measure[logged]{by + ", t-interval over seeds",
-		func(l logged) page.Cell { return meanWithT(l.correlations(of)) }}
+func overRuns(by string, of func(x, y []float64) float64) measure[trainings] {
+	return measure[trainings]{by + ", t-interval over seeds",
+		func(l trainings) page.Cell { return meanWithT(l.correlations(of)) }}
 }
 
 func pearson(x, y []float64) float64 { return stats.Correlate(x, y).Pearson }
@@ -237,7 +242,7 @@ type stretch struct {
 	at      int // index of the arm
 	updates int
 	windows Windows
-	// bound is a training that ends there and causes longer ones to be cut; "" for the longest trainings.
+	// bound is the port of a training that ends there, for which longer ones are cut; "" for the longest trainings.
 	bound string
 }
 
@@ -282,7 +287,7 @@ func updatesBetween(first, last int) string {
 }
 
 // logged selects the trainings of the stretch that logged any of the metrics.
-func (x *stretch) logged(metrics ...string) logged {
+func (x *stretch) logged(metrics ...string) trainings {
 	l := x.Arm.logged(x.windows, metrics...)
 	l.bound = x.bound
 	return l
@@ -452,7 +457,7 @@ func (s *Study) signalTable() *page.Table {
 			"group with reward 1. Effective sample: (Σ|A|)² / ΣA².")
 }
 
-// windowTable shows the means of metrics over the late window, a row per arm with a curve; nil if nothing was logged.
+// windowTable shows the means of metrics over the late window, a row per stretch; nil if nothing was logged.
 func (s *Study) windowTable(id, title string, all []lateColumn, note string) *page.Table {
 	t := &page.Table{ID: id, Title: title, Columns: page.Columns("<Arm", "<Updates")}
 	var used []string
@@ -503,18 +508,18 @@ func meanWithT(values []float64) page.Cell {
 	return c
 }
 
-// valuesTable lists all logged values with their definition in package rl and their mean over the late window, so that
-// the page contains also the values without a figure.
+// valuesTable lists all logged values with their definition in package objective and their mean over the late window,
+// so that the page contains also the values without a figure.
 func (s *Study) valuesTable() *page.Table {
 	t := &page.Table{
 		ID: "values", Title: "All logged values, means over the late window", Folded: true,
 		Columns: page.Columns("<Value", "<Definition", "<Unit"),
 	}
 	var shown []stretch // the longest one of each arm
-	logged := map[string]bool{}
+	names := map[string]bool{}
 	all := s.stretches()
 	for i := range s.Arms {
-		maps.Copy(logged, s.Arms[i].metricNames())
+		maps.Copy(names, s.Arms[i].metricNames())
 		if longest := slices.IndexFunc(all, func(x stretch) bool { return x.at == i }); longest >= 0 {
 			x := all[longest]
 			shown = append(shown, x)
@@ -525,7 +530,7 @@ func (s *Study) valuesTable() *page.Table {
 		return nil
 	}
 	for _, info := range objective.Metrics {
-		for _, name := range sortedKeys(logged) {
+		for _, name := range sortedKeys(names) {
 			if name != info.Name && !(strings.HasSuffix(info.Name, "_") && strings.HasPrefix(name, info.Name)) {
 				continue
 			}
@@ -536,7 +541,7 @@ func (s *Study) valuesTable() *page.Table {
 			t.Add(page.NoArm, cells...)
 		}
 	}
-	if logged["prop2_bound"] {
+	if names["prop2_bound"] {
 		t.Notes = []string{"prop2_bound and prop2_slack contain the square of a gap with sampling error and are biased " +
 			"(the bound upwards); prop2_excess and the figure of Proposition 2 subtract the sampling variance."}
 	}
