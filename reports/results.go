@@ -41,7 +41,8 @@ func (s *Study) mainTable(set string) *page.Table {
 	}
 	several := most >= methodPolicies
 	t.Columns = append(page.Columns("<Arm", "Overall"), page.Column{Name: "95 % over seeds", Omitted: !several})
-	t.Columns = append(append(t.Columns, categoryColumns(categories)...), page.Column{Name: "Official verdict", Omitted: s.taskSources() == ownTasks},
+	t.Columns = append(t.Columns, categoryColumns(categories)...)
+	t.Columns = append(t.Columns, page.Column{Name: "Official verdict", Omitted: s.taskSources() == ownTasks},
 		page.Column{Name: "Sampled", Omitted: !anySampled})
 	if len(t.Rows) == 0 {
 		return nil

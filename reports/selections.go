@@ -107,7 +107,9 @@ func (s selection) source(by string) page.Source {
 	return source
 }
 
-func decodingName(greedy bool) string { return map[bool]string{true: "greedy", false: "sampled"}[greedy] }
+func decodingName(greedy bool) string {
+	return map[bool]string{true: "greedy", false: "sampled"}[greedy]
+}
 
 // measure is a number of selected rows, with its method in words.
 type measure[S any] struct {

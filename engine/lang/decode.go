@@ -100,13 +100,13 @@ func objectBody(val cty.Value, expr hclsyntax.Expression, owner string, def hcl.
 	return out
 }
 
-// decode decodes b into the struct v, which contains the defaults. Paths of settings begin with prefix.
+// decode decodes b into the struct v, which contains the defaults.
 func (d *decoder) decode(b body, v reflect.Value) {
 	d.fill(b, v, "")
 	d.finish(b.owner, b.def, v, "")
 }
 
-// fill decodes one body. Settings that it does not contain keep their values.
+// fill decodes one body. Settings that it does not contain keep their values. Paths of settings begin with prefix.
 func (d *decoder) fill(b body, v reflect.Value, prefix string) {
 	fields := fieldsOf(v.Type())
 	for _, e := range b.entries {

@@ -34,9 +34,10 @@ type loader struct {
 	seeded    bool // the experiment block has seeds, so addresses contain them
 }
 
-// Load reads the experiment of src, decodes every stage with its kind and resolves the references. It reports every
-// error that it finds, in the order of the files; a file with syntax errors is not checked further. The experiment is
-// never nil, because its Files are needed to print the diagnostics. An experiment with errors cannot be planned.
+// Load reads the experiment of src, decodes every stage with its kind and resolves the references. It reports the
+// errors in the order of the files, at most mostErrors; after an error of syntax in any file it checks nothing else.
+// The experiment is never nil, because its Files are needed to print the diagnostics. An experiment with errors cannot
+// be planned.
 //
 // Load starts no process. It writes only the cache of digests of large files in the store.
 func Load(src Source, reg Registry) (*Experiment, hcl.Diagnostics) {

@@ -238,6 +238,29 @@ experiment {}
 	wantList(t, "report", inputsOf(x.Node("stage.report.r")), `scores[0] = stage.eval.e["a"].scores`)
 }
 
+func TestReportsHaveNoReferenceToADisabledStageWithOneNode(t *testing.T) {
+	x := enginetest.MustLoadPaper(t, `
+stage "tasks" "t" {
+  source = "bfcl"
+}
+stage "model" "m" {
+  path = file("raw.csv")
+}
+stage "eval" "e" {
+  for_each = toset(["a", "b"])
+  enabled  = each.key == "b"
+  seed     = 1
+  policy   = stage.model.m
+  tasks    = stage.tasks.t.test
+}
+stage "report" "r" {
+  scores = stage.eval.e
+}
+experiment {}
+`)
+	wantList(t, "report", inputsOf(x.Node("stage.report.r")), `scores[0] = stage.eval.e["b"].scores`)
+}
+
 func TestVariablesComeFromFlagThenFileThenEnvironmentThenDefault(t *testing.T) {
 	const text = `
 experiment {}

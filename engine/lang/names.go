@@ -140,7 +140,7 @@ func suggestNames(diags hcl.Diagnostics) {
 	}
 }
 
-// suggestName completes an error about a name that a value, written as of, lacks.
+// suggestName completes an error about a name that a value lacks; of is the text of the value.
 func suggestName(d *hcl.Diagnostic, val cty.Value, of, name string, isIndex bool) {
 	t := val.Type()
 	in := instanceOf(val)

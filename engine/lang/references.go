@@ -72,7 +72,7 @@ func (in *instance) value() cty.Value {
 
 // instanceOf returns the instance whose ports a value has exactly, or nil.
 func instanceOf(val cty.Value) *instance {
-	// A conditional between instances with different ports has a map type.
+	// Ports of different instances in a conditional make a map, not an object.
 	if !isMap(val.Type()) || !val.IsKnown() || val.IsNull() {
 		return nil
 	}
@@ -95,7 +95,7 @@ func instanceOf(val cty.Value) *instance {
 }
 
 // references returns the refs that val assigns to a setting. With many, it walks lists and objects in order
-// (objects by key). For a kind across seeds, refs of disabled instances are dropped.
+// (instances in that of for_each, other objects by key) and drops refs of disabled instances for a kind across seeds.
 func (d *decoder) references(val cty.Value, f *field, expr hclsyntax.Expression, path string,
 	many bool) []artifact.Ref {
 	if !val.IsKnown() || val.IsNull() {
@@ -152,6 +152,8 @@ func (d *decoder) reference(r *refValue, f *field, expr hclsyntax.Expression, pa
 		return nil
 	}
 	switch {
+	case many && d.seeds != nil && r.from.disabled:
+		return nil
 	case d.seeds == nil || !r.from.multiplies:
 		return []artifact.Ref{r.Ref}
 	case !many:
@@ -161,12 +163,10 @@ func (d *decoder) reference(r *refValue, f *field, expr hclsyntax.Expression, pa
 		return nil
 	}
 	var refs []artifact.Ref
-	if !r.from.disabled {
-		for _, s := range d.seeds {
-			ref := r.Ref
-			ref.Seed = &s
-			refs = append(refs, ref)
-		}
+	for _, s := range d.seeds {
+		ref := r.Ref
+		ref.Seed = &s
+		refs = append(refs, ref)
 	}
 	return refs
 }

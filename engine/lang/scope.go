@@ -233,7 +233,8 @@ type item struct {
 	value    *cty.Value // nil for the experiment
 }
 
-// evaluateAll evaluates locals, modules and stages after their dependencies. It reports each cycle once, with its path.
+// evaluateAll evaluates the experiment block, locals, modules and stages after their dependencies. It reports each
+// cycle once, with its path.
 func (l *scope) evaluateAll() {
 	items := l.items()
 	needs := make([][]int, len(items))
@@ -311,7 +312,7 @@ func (l *scope) items() (items []item) {
 	return items
 }
 
-// mentions returns the variables of all expressions in a body, in the order of the file.
+// mentions returns the references in a body: those of its attributes, then those of its blocks.
 func mentions(b *hclsyntax.Body) []hcl.Traversal {
 	var found []hcl.Traversal
 	for _, a := range attributes(b, nil) {

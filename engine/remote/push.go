@@ -27,7 +27,7 @@ func (r *Remote) Send(ctx context.Context, m *artifact.Manifest) {
 }
 
 // PushResult copies a result to the remote store: its objects that are not there, then its manifest, unless there is
-// one. A manifest with other digests stays, and is an error. An error is reported once.
+// one. A manifest with other digests of the same ports stays, and is an error. An error is reported once.
 func (r *Remote) PushResult(ctx context.Context, m *artifact.Manifest) error {
 	err := r.push(ctx, m)
 	switch {

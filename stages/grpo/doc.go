@@ -58,10 +58,10 @@
 // learn are in run.go, sampling in groups.go, conditioning.go and recorder.go, rows in batch.go, evaluation and
 // forecast in measure.go.
 //
-// The mask is made by Trajectory.add (stages/rl/trajectory.go) for a conversation, and by episode.sampled
-// (internal/agent/episode.go) for the requests of an agent. newBatch passes it to the model as lm.Sequence.Mask, and
-// package lm computes statistics and gradients for its tokens only (lm/pass.go). Random numbers are those of rl.Stream
-// (stages/rl/stream.go), except for the order of the tasks, which is Job.Rand.
+// The mask is made by Trajectory.add (stages/rl/trajectory.go) for a conversation, by episode.sampled
+// (internal/agent/episode.go) for the requests of an agent, and by chat.Encode for fine-tuning. newBatch passes it to
+// the model as lm.Sequence.Mask, and package lm computes statistics and gradients for its tokens only (lm/pass.go).
+// Random numbers are those of rl.Stream (stages/rl/stream.go), except for the order of the tasks, which is Job.Rand.
 //
 // Neighbours: stages/rl (what a trajectory is; its Example computes one group by hand), rl/objective (loss),
 // internal/lm (model and optimizer), internal/train (what all trainings share).

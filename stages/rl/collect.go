@@ -18,7 +18,7 @@ import (
 type Rollout struct {
 	Task   *bfcl.Task
 	Update int    // part of the name of its random stream
-	Member int    // index in its group; part of the name too
+	Member int    // from 0; a second group of the task in an update numbers on; part of the name too
 	Token  string // reward token
 }
 

@@ -21,8 +21,9 @@ const (
 	forAgent    uint64 = 0x6167656e74   // "agent"
 )
 
-// Sampling returns the stream of one member of a group. Its number at position i decides the i-th token of the
-// episode. For rollout 3 of task T in update 12, that is Sampling(seed, 12, T, 3).At(i).
+// Sampling returns the stream of one member of a group. Its number at position i decides the token at position i of
+// the sequence, whose first are the prompt's. For member 3 of task T in update 12, the fourth rollout, that is
+// Sampling(seed, 12, T, 3).At(i).
 func Sampling(seed uint64, update int, task string, member int) Stream {
 	return newStream(forSampling, seed, uint64(update), hash(task), uint64(member))
 }
