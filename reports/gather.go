@@ -161,11 +161,10 @@ func (g *gathering) data(in *Input, a *artifact.Artifact) error {
 
 func (g *gathering) dataset(name string, in *Input, a *artifact.Artifact) error {
 	m := Mixture{Label: name, Seed: in.Ref.Seed, Source: in.port()}
-	rows, err := artifact.AllRows[rl.Trajectory](a, rl.DatasetFile)
-	if err != nil {
-		return err
-	}
-	for _, row := range rows {
+	for row, err := range artifact.KeptRows[rl.Trajectory](a, rl.DatasetFile) {
+		if err != nil {
+			return err
+		}
 		m.Members = append(m.Members, Member{row.Origin, row.Token, row.Task, row.Category, row.Reward == 1})
 		m.Examples.Add(transcript(&row, ""))
 	}

@@ -17,20 +17,25 @@ import (
 )
 
 // Rows reads a file of JSON Lines, one T per line, and decompresses it if its name ends in ".gz". It stops at
-// the first error and yields it, with file and line, beside a zero T. A reader that keeps the rows calls AllRows.
+// the first error and yields it, with file and line, beside a zero T. A reader that keeps something of each row calls
+// KeptRows.
 func Rows[T any](a *Artifact, file string) iter.Seq2[T, error] {
 	return rowsWithin[T](a.Path(file), a.budget)
 }
 
-// AllRows returns the rows that Rows reads; none after an error. Without a budget of the store, the file may have
+// KeptRows is Rows for a reader that keeps something of each row: without a budget of the store, the file may have
 // RowsBytes and MaxRows.
-func AllRows[T any](a *Artifact, file string) (rows []T, err error) {
-	path := a.Path(file)
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
+func KeptRows[T any](a *Artifact, file string) iter.Seq2[T, error] {
+	budget := a.budget
+	if info, err := os.Stat(a.Path(file)); err == nil && budget == nil {
+		budget = &Budget{RowsBytes(info.Size()), MaxRows, maxRow}
 	}
-	for row, err := range rowsWithin[T](path, cmp.Or(a.budget, &Budget{RowsBytes(info.Size()), MaxRows, maxRow})) {
+	return rowsWithin[T](a.Path(file), budget)
+}
+
+// AllRows returns the rows that KeptRows reads; none after an error.
+func AllRows[T any](a *Artifact, file string) (rows []T, err error) {
+	for row, err := range KeptRows[T](a, file) {
 		if err != nil {
 			return nil, err
 		}

@@ -81,11 +81,10 @@ func (s *settings) examples(job *engine.Job, policy *checkpoint.Policy, conditio
 		if err != nil {
 			return nil, err
 		}
-		rows, err := artifact.AllRows[rl.Trajectory](data, rl.DatasetFile)
-		if err != nil {
-			return nil, err
-		}
-		for _, t := range rows {
+		for t, err := range artifact.KeptRows[rl.Trajectory](data, rl.DatasetFile) {
+			if err != nil {
+				return nil, err
+			}
 			if t.Reward.Missing() { // neither an expert nor a failure
 				missing++
 				continue
