@@ -11,8 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"rcgrpo/engine/internal/alive"
 	"rcgrpo/engine/internal/disk"
 )
@@ -117,7 +115,7 @@ func claim(path string) (*Lock, error) {
 func lastOf(path string) string {
 	last := ""
 	for at := path; ; {
-		f, err := os.OpenFile(at, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe has no writer
+		f, err := openHolder(at)
 		if err != nil {
 			return last
 		}

@@ -3,7 +3,6 @@ package artifact
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -197,14 +196,12 @@ func (s *Store) deleteGone() error {
 	return errors.Join(err, globErr)
 }
 
-// each calls f for every entry of a folder of the store, except hidden ones. A link in the place of the folder is an
-// error: gc would delete what it names, and the store may be a copy of someone else's.
+// each calls f for every entry of a folder of the store, except hidden ones.
 func (s *Store) each(folder string, f func(name, path string) error) error {
-	dir := s.path(folder)
-	if info, err := os.Lstat(dir); err == nil && !info.IsDir() {
-		return fmt.Errorf("%s is no folder but a link or a file: remove it, and the next run makes the folder", dir)
+	if err := noLink(s.path(folder)); err != nil {
+		return err
 	}
-	entries, err := os.ReadDir(dir)
+	entries, err := os.ReadDir(s.path(folder))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

@@ -54,6 +54,9 @@ func (s *Store) holderPath(key string) string {
 	return path
 }
 
+// openHolder opens the file of a lock or a claim for reading. It does not wait for the writer of a pipe.
+func openHolder(path string) (*os.File, error) { return os.OpenFile(path, unix.O_NONBLOCK, 0) }
+
 // Holder reads the description of a key's holder into v. It may be that of an earlier holder; without one the
 // error is ErrNotFound.
 func (s *Store) Holder(key string, v any) error {

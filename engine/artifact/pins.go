@@ -97,7 +97,7 @@ func (s *Store) OpenWork() (map[string]string, error) {
 
 // held reports whether a process holds the lock of a key.
 func (s *Store) held(key string) bool {
-	f, err := os.OpenFile(s.holderPath(key), os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe has no writer
+	f, err := openHolder(s.holderPath(key))
 	if err != nil {
 		return false
 	}
@@ -115,12 +115,7 @@ func (s *Store) Jobs(key string) string { return s.path("jobs", key) }
 
 // RemoveJobs removes the folder of a key's jobs in one step: a kill that left the file of an attempt without its exit
 // would leave a job that seems to run for ever.
-func (s *Store) RemoveJobs(key string) error {
-	if !disk.Exists(s.Jobs(key)) {
-		return nil
-	}
-	return s.remove(s.Jobs(key))
-}
+func (s *Store) RemoveJobs(key string) error { return s.remove(s.Jobs(key)) }
 
 // openJob reports whether a job of the key may be in the queue or running, and the folder of its run.
 func (s *Store) openJob(key string) (run string, open bool) {

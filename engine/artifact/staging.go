@@ -258,8 +258,11 @@ const gone = ".gone-"
 
 func (s *Store) newGone() string { return s.path("objects", gone+rand.Text()) }
 
-// remove deletes a file or folder of the store, which loses its name in one step.
+// remove deletes a file or folder of the store, if it exists: first its name, in one step, then the files.
 func (s *Store) remove(path string) error {
+	if !disk.Exists(path) {
+		return nil
+	}
 	away := s.newGone()
 	if err := s.rename(path, away); err != nil {
 		return err

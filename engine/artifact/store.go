@@ -57,15 +57,23 @@ func Open(dir string) (*Store, error) {
 			"file) or remove it", abs)
 	}
 	for _, folder := range []string{"results", "objects", "last", "staging", "work", "series"} {
-		if info, err := os.Lstat(filepath.Join(abs, folder)); err == nil && !info.IsDir() {
-			return nil, fmt.Errorf("open store: %s is no folder but a link or a file, behind which a run would write and gc "+
-				"would delete; remove it, or have the whole store elsewhere (store { path } in the site file)",
-				filepath.Join(abs, folder))
+		if err := noLink(filepath.Join(abs, folder)); err != nil {
+			return nil, fmt.Errorf("open store: %w", err)
 		}
 	}
 	mark, err := os.Lstat(filepath.Join(abs, "locks"))
 	s := &Store{dir: abs, shared: err == nil && mark.Mode().IsRegular()}
 	return s, s.readable()
+}
+
+// noLink returns an error if there is a link or a file in the place of a folder of the store, which may be a copy of
+// someone else's: a run would write behind the link, and gc would delete there.
+func noLink(dir string) error {
+	if info, err := os.Lstat(dir); err == nil && !info.IsDir() {
+		return fmt.Errorf("%s is no folder but a link or a file: remove it, or have the whole store elsewhere "+
+			"(store { path } in the site file)", dir)
+	}
+	return nil
 }
 
 // Dir is the store's folder, absolute. It may not exist yet.
