@@ -204,9 +204,8 @@ func (r *run) onForeign(t *task, lock *artifact.Lock, err error) {
 func (r *run) onAdopted(t *task, lock *artifact.Lock, h runs.Holder, err error, took time.Duration) {
 	t.lock = lock
 	m, lookupErr := r.Store.Lookup(t.Key)
-	made := func() bool { return m.Started.Add(time.Duration(m.Seconds * float64(time.Second))).After(h.Since) }
 	switch {
-	case lookupErr == nil && (!t.Force || made()):
+	case lookupErr == nil && (!t.Force || m.Started.Add(m.Duration()).After(h.Since)):
 		r.reportDone(t, m, took)
 		r.finish(t, runs.EventDone, m)
 		r.unlock(t)

@@ -16,7 +16,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"rcgrpo/engine/artifact"
@@ -323,7 +322,7 @@ func (w *Work) shellText() (string, error) {
 	self, err := os.Executable()
 	words := append([]string{self}, w.Args()...)
 	for i, word := range words {
-		words[i] = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+		words[i] = proc.Quote(word)
 	}
 	return text + fmt.Sprintf(`export %[1]s=$? %[2]s=1
 read -r _ _ _ RCGRPO_PARENT _ </proc/$$/stat
@@ -352,7 +351,7 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 	}
 	if w.code != nil {
 		proc.KillSession(os.Getpid())
-		w.usage = proc.UsageOf(syscall.RUSAGE_CHILDREN)
+		w.usage = proc.ChildrenUsage()
 		return codeError(p.Args[0], *w.code, w.Kills)
 	}
 	text, err := w.shellText()
@@ -377,14 +376,12 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 	j.note(exit.Left)
 	w.usage = w.usage.And(exit.Usage)
 	switch {
-	case !exit.Failed():
-		return nil
-	case ctx.Err() != nil:
+	case exit.Failed() && ctx.Err() != nil:
 		return context.Cause(ctx)
-	case exit.Signal == 0:
-		return codeError(p.Args[0], exit.Code, w.Kills)
+	case exit.Signal != 0:
+		return ExitError(exit, w.Kills)
 	}
-	return ExitError(exit, w.Kills)
+	return codeError(p.Args[0], exit.Code, w.Kills)
 }
 
 // recordHolder records the program as the holder of the key's lock, so that another engine can adopt it.

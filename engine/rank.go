@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"syscall"
 
 	"rcgrpo/engine/proc"
 	"rcgrpo/engine/runs"
@@ -51,7 +50,7 @@ func (r rank) state(j *Job) (s runs.RankState) {
 	if f := j.report.Load(); f != nil {
 		s = (*f)()
 	}
-	s.Rank, s.Usage = r.number, proc.UsageOf(syscall.RUSAGE_SELF)
+	s.Rank, s.Usage = r.number, proc.OwnUsage()
 	return s
 }
 

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"rcgrpo/engine/artifact"
@@ -365,7 +364,7 @@ func (w *Work) manifest(job *Job, started time.Time) artifact.Manifest {
 	}
 	usage := w.usage
 	if w.alone {
-		usage = usage.And(proc.UsageOf(syscall.RUSAGE_SELF))
+		usage = usage.And(proc.OwnUsage())
 	}
 	if w.rank.count > 0 {
 		m.Ranks = &artifact.Ranks{Count: w.rank.count, Backend: job.Backend}

@@ -127,8 +127,13 @@ func (u Usage) And(o Usage) Usage {
 	return Usage{max(u.PeakBytes, o.PeakBytes), u.CPUSeconds + o.CPUSeconds}
 }
 
-// UsageOf returns what this process has used so far (RUSAGE_SELF), or its children that have ended (RUSAGE_CHILDREN).
-func UsageOf(who int) Usage {
+// OwnUsage returns what this process has used so far, without its children.
+func OwnUsage() Usage { return usageSoFar(syscall.RUSAGE_SELF) }
+
+// ChildrenUsage returns what the children of this process that have ended have used.
+func ChildrenUsage() Usage { return usageSoFar(syscall.RUSAGE_CHILDREN) }
+
+func usageSoFar(who int) Usage {
 	var r syscall.Rusage
 	syscall.Getrusage(who, &r)
 	return usageOf(&r)
@@ -387,3 +392,6 @@ func OOMKills() int64 {
 	}
 	return -1
 }
+
+// Quote returns a word of a command for sh.
+func Quote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }

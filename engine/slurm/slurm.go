@@ -19,6 +19,7 @@ import (
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/internal/disk"
 	"rcgrpo/engine/lang"
+	"rcgrpo/engine/proc"
 	"rcgrpo/engine/runs"
 )
 
@@ -190,7 +191,7 @@ func (j *job) submit(ctx context.Context, program string) error {
 		return err
 	}
 	script := strings.Join(append(append([]string{"#!/bin/sh"}, j.Setup...),
-		"exec "+quote(program)+" job "+quote(j.path), ""), "\n")
+		"exec "+proc.Quote(program)+" job "+proc.Quote(j.path), ""), "\n")
 	args := append(j.options(), "--parsable", "--job-name="+j.attempt.Name, "--comment="+j.attempt.Address,
 		"--open-mode=append", "--chdir="+j.attempt.Store, "--output="+j.file("out"))
 	for wait := 3 * j.Poll; ; wait = min(2*wait, 5*time.Minute) {
@@ -328,6 +329,3 @@ func copyBinary(from, to string) error {
 	}
 	return disk.CopyFile(from, to, 0o700)
 }
-
-// quote returns a word for sh.
-func quote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
