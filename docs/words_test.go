@@ -30,6 +30,8 @@ var retiredWords = []retired{
 	{`\bProgram\b`, "stages/internal/jinja/ stages/internal/chat/", "jinja.Template"},
 	{`\bpool\b`, "stages/internal/lm/", "sharedCache"},
 	{`\bExecute\(`, "bfcl/", "StepOutcomes"},
+	{`(Job|Work)\) Execute\(`, "engine/", "RunProgram, ExecuteHere"},
+	{`l\.named\b|\bsetOnce\b`, "engine/lang/", "stageNamed, setValueOrigin"},
 	{`\bc\.runs\(|\bc\.plan\(`, "cmd/rcgrpo/", "does, newPlan"},
 	{`\.\(interface ?\{`, "stages/", "an interface with a name, beside lang.Kind if the engine's readers use it"},
 	{`\bPenalty\(|\.penalty\b`, "stages/grpo/ stages/rl/", "KLPenalty, or a RewardTerm"},

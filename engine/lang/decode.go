@@ -116,7 +116,7 @@ func (d *decoder) fill(b body, v reflect.Value, prefix string) {
 		case d.drop[path] && d.layer.optional:
 			continue
 		case f == nil:
-			d.unknownName(e.at, "setting", path, b, fields)
+			d.unknownField(e.at, "setting", path, b, fields)
 			continue
 		case e.inside != nil:
 			d.inside(e, v.FieldByIndex(f.index), f, path)
@@ -125,14 +125,15 @@ func (d *decoder) fill(b body, v reflect.Value, prefix string) {
 		val, ok := d.valueOf(e, f)
 		switch {
 		case !ok:
-			d.setOnce(path, e.whole)
-			d.given[path], d.doubt = true, true
+			d.setValueOrigin(path, e.whole)
+			d.given[path] = true
+			d.doubt = true
 		case val.IsNull(): // null means absent, so that a conditional can keep a default
 			d.given[path] = d.given[path] || f.optional
 		case f.role == roleBlock:
 			d.objects(v.FieldByIndex(f.index), val, f, e, path)
 		default:
-			d.setOnce(path, e.whole)
+			d.setValueOrigin(path, e.whole)
 			d.given[path] = true
 			d.decodeValue(v.FieldByIndex(f.index), val, f, e.expr, path)
 		}
@@ -153,8 +154,8 @@ func (d *decoder) valueOf(e entry, f *field) (cty.Value, bool) {
 	return val, !diags.HasErrors() && val.IsKnown()
 }
 
-// setOnce is setOrigin for a value. It reports a value of another layer with the same strength.
-func (d *decoder) setOnce(path string, at hcl.Range) {
+// setValueOrigin is setOrigin for a value. It reports a value of another layer with the same strength.
+func (d *decoder) setValueOrigin(path string, at hcl.Range) {
 	if had, ok := d.origins[path]; ok && had.layer != d.layer && had.layer.strength == d.layer.strength {
 		relate(d.errorf(at, "Conflicting defaults", "%s is set by %s and by %s, and neither is stronger; remove one.", path,
 			had.layer.name, d.layer.name), "the other one", had.at)
@@ -174,7 +175,8 @@ func (d *decoder) setOrigin(path string, at hcl.Range) {
 func (d *decoder) finish(owner string, def hcl.Range, v reflect.Value, prefix string) {
 	ranges := map[string]hcl.Range{"": def}
 	for _, f := range fieldsOf(v.Type()) {
-		value, path := v.FieldByIndex(f.index), prefix+f.name
+		value := v.FieldByIndex(f.index)
+		path := prefix + f.name
 		ranges[f.name] = cmp.Or(d.origins[path].at, def)
 		switch f.role {
 		case roleSetting:
@@ -184,22 +186,25 @@ func (d *decoder) finish(owner string, def hcl.Range, v reflect.Value, prefix st
 		case roleRanges:
 			value.Set(reflect.ValueOf(ranges))
 		case roleBlock:
-			items, paths := []reflect.Value{value}, []string{path}
-			if value.Kind() == reflect.Slice {
-				items, paths = nil, nil
-				for i := range value.Len() {
-					items, paths = append(items, value.Index(i)), append(paths, fmt.Sprintf("%s[%d]", path, i))
-				}
+			if value.Kind() != reflect.Slice {
+				d.finishBlock(f.name, value, path)
+				continue
 			}
-			for i, item := range items {
-				if o, ok := d.origins[paths[i]]; ok {
-					d.finish("block "+f.name, o.at, reflect.Indirect(item), paths[i]+".")
-				}
+			for i := range value.Len() {
+				d.finishBlock(f.name, value.Index(i), fmt.Sprintf("%s[%d]", path, i))
 			}
 		}
 	}
 }
 
+// finishBlock finishes a block that the files have; others keep their defaults.
+func (d *decoder) finishBlock(name string, v reflect.Value, path string) {
+	if o, ok := d.origins[path]; ok {
+		d.finish("block "+name, o.at, reflect.Indirect(v), path+".")
+	}
+}
+
+// blocks decodes the blocks of a body. It reports a block that is there twice, or beside a value of its name.
 func (d *decoder) blocks(b body, v reflect.Value, fields []field, prefix string) {
 	seen := map[string]hcl.Range{}
 	for _, e := range b.entries {
@@ -213,8 +218,8 @@ func (d *decoder) blocks(b body, v reflect.Value, fields []field, prefix string)
 			continue
 		}
 		dst, path := v.FieldByIndex(f.index), prefix+f.name
-		before, twice := seen[f.name]
-		if count[f.name]++; twice {
+		count[f.name]++
+		if before, twice := seen[f.name]; twice {
 			relate(d.errorf(bl.DefRange(), "Duplicate block", "Write %s once, as a block or as a value; remove one.",
 				f.name), "the other one", before)
 			continue
@@ -250,7 +255,8 @@ func (d *decoder) inside(e entry, dst reflect.Value, f *field, path string) {
 func (d *decoder) objects(dst reflect.Value, val cty.Value, f *field, e entry, path string) {
 	t := val.Type()
 	label := labelOf(blockStruct(f.typ))
-	switch repeated := dst.Kind() == reflect.Slice; {
+	repeated := dst.Kind() == reflect.Slice
+	switch {
 	case !repeated && isMap(t) && instanceOf(val) == nil:
 		d.setOrigin(path, e.whole)
 		d.fill(objectBody(val, e.expr, path, e.whole), allocated(dst), path+".")
@@ -265,11 +271,12 @@ func (d *decoder) objects(dst reflect.Value, val cty.Value, f *field, e entry, p
 		d.wrongType(val, e.expr, path, "a block or a map from labels to objects")
 		return
 	}
-	d.setOnce(path, e.whole)
+	d.setValueOrigin(path, e.whole)
 	first := true
 	for item := range elements(val, e.expr, path) {
 		target, itemPath := d.appendBlock(dst, path, first)
-		target, first = allocated(target), false
+		target = allocated(target)
+		first = false
 		if !isMap(item.value.Type()) || !item.value.IsKnown() || item.value.IsNull() {
 			d.wrongType(item.value, item.expr, item.path, "an object with the settings of the block")
 			continue
@@ -327,6 +334,7 @@ func labelOf(t reflect.Type) *field {
 	return nil
 }
 
+// labels stores the label of a block in the struct v and reports a missing label and those that it does not take.
 func (d *decoder) labels(bl *hclsyntax.Block, v reflect.Value, path string) {
 	label := labelOf(v.Type())
 	switch {
@@ -349,11 +357,11 @@ func (d *decoder) unknownBlock(bl *hclsyntax.Block, b body, fields []field, pref
 		d.errorf(bl.TypeRange, "Setting expected", "In %s, %s is a setting: write %s = ….", b.owner, bl.Type, bl.Type)
 		return
 	}
-	d.unknownName(bl.TypeRange, "block", prefix+bl.Type, b, fields)
+	d.unknownField(bl.TypeRange, "block", prefix+bl.Type, b, fields)
 }
 
-// unknownName reports a name that the struct does not have. In an optional layer another kind may have it.
-func (d *decoder) unknownName(at hcl.Range, noun, path string, b body, fields []field) {
+// unknownField reports a name that the struct does not have. In an optional layer another kind may have it.
+func (d *decoder) unknownField(at hcl.Range, noun, path string, b body, fields []field) {
 	name := path[strings.LastIndexByte(path, '.')+1:]
 	candidates := append(fieldNames(fields), d.also...)
 	if d.layer.optional {
@@ -402,7 +410,7 @@ func meaning(f *field) string {
 	case f.doc != "":
 		return " (" + f.doc + ")"
 	case len(f.ports) > 0:
-		return " (a reference to " + f.artifact() + ")"
+		return " (a reference to " + f.artifactText() + ")"
 	}
 	return ""
 }
@@ -432,7 +440,7 @@ func (d *decoder) decodeValue(dst reflect.Value, val cty.Value, f *field, expr h
 		}
 		dst.SetBool(val.True())
 	case reflect.String:
-		d.text(dst, val, f, expr, path)
+		d.stringValue(dst, val, f, expr, path)
 	case reflect.Slice:
 		d.slice(dst, val, f, expr, path)
 	case reflect.Map:
@@ -470,7 +478,7 @@ func (d *decoder) wrongType(val cty.Value, expr hclsyntax.Expression, path, want
 	d.errorf(expr.Range(), "Wrong type", "%s must be %s; got %s.", path, want, describe(val))
 }
 
-func (d *decoder) text(dst reflect.Value, val cty.Value, f *field, expr hclsyntax.Expression, path string) {
+func (d *decoder) stringValue(dst reflect.Value, val cty.Value, f *field, expr hclsyntax.Expression, path string) {
 	if _, quoted := expr.(*hclsyntax.TemplateWrapExpr); quoted { // HCL gives "${n}" the type of n
 		if s, err := convert.Convert(val, cty.String); err == nil {
 			val = s

@@ -139,7 +139,7 @@ func (l *scope) checkDefaults() {
 				l.errorf(m.at, "Unknown setting", "No stage of this file has a setting %s%s", path, didYouMean(name, m.candidates))
 			}
 		}
-		used := func(kind string) bool { return len(l.named[kind]) > 0 }
+		used := func(kind string) bool { return len(l.stageNamed[kind]) > 0 }
 		if len(b.kinds) > 0 && !slices.ContainsFunc(b.kinds, used) && !l.diags.HasErrors() {
 			l.errorf(b.def, "Unused defaults", "This file has no stage of kind %s, so these defaults have no effect.",
 				quoteAll(b.kinds)).Severity = hcl.DiagWarning

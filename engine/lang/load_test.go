@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/hcl/v2"
+
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/lang"
@@ -259,6 +261,31 @@ stage "report" "r" {
 experiment {}
 `)
 	wantList(t, "report", inputsOf(x.Node("stage.report.r")), `scores[0] = stage.eval.e["b"].scores`)
+}
+
+// summary is a stage of a kind across seeds with a setting for one artifact.
+type summary struct {
+	First artifact.Ref `hcl:"first" port:"files"`
+}
+
+func (*summary) Check() hcl.Diagnostics { return nil }
+
+func TestAKindAcrossSeedsIsDisabledWithTheStageOfASingleReference(t *testing.T) {
+	kinds := append(enginetest.ToyKinds(), &lang.Kind{Name: "summary", Summary: "of one", Version: 1,
+		New: func() lang.Stage { return &summary{} }, Outputs: enginetest.FilesOut, AcrossSeeds: true, InProcess: true})
+	x, diags := enginetest.Load(t, kinds, `
+stage "light" "off" {
+  enabled = false
+}
+stage "summary" "s" {
+  first = stage.light.off
+}
+`)
+	if len(diags) > 0 {
+		t.Fatal(diags)
+	}
+	wantList(t, "nodes", addresses(x.Nodes))
+	wantList(t, "disabled", x.Disabled, "stage.light.off", "stage.summary.s")
 }
 
 func TestVariablesComeFromFlagThenFileThenEnvironmentThenDefault(t *testing.T) {

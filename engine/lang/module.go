@@ -63,7 +63,7 @@ func (l *scope) evaluateModule(m *moduleBlock, ctx *hcl.EvalContext) {
 // asValue returns the object of the scope's stages and modules, as in `module.NAME.stage.KIND.NAME`.
 func (l *scope) asValue() cty.Value {
 	stages, modules := map[string]cty.Value{}, map[string]cty.Value{}
-	for kind, byName := range l.named {
+	for kind, byName := range l.stageNamed {
 		values := map[string]cty.Value{}
 		for name, s := range byName {
 			values[name] = s.value

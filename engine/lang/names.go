@@ -54,7 +54,7 @@ func (l *scope) checkName(t hcl.Traversal, each bool) *hcl.Diagnostic {
 			detail = fmt.Sprintf("Write local.%s.", root)
 		} else if slices.Contains(l.variableNames(), root) {
 			detail = fmt.Sprintf("Write var.%s.", root)
-		} else if l.named[root] != nil {
+		} else if l.stageNamed[root] != nil {
 			detail = fmt.Sprintf("A reference to another stage begins with stage: write stage.%s.", traversalText(t))
 		}
 		return mistake(t.SourceRange(), "Unknown name", "%s", detail)
@@ -98,7 +98,7 @@ func unknownName(at hcl.Range, root, name string, names []string, sentence strin
 func (l *scope) checkStage(t hcl.Traversal) *hcl.Diagnostic {
 	kind, hasKind := stepName(t, 1)
 	name, hasName := stepName(t, 2)
-	byName := l.named[kind]
+	byName := l.stageNamed[kind]
 	where := ""
 	if l.address != "" {
 		where = " in " + l.address
@@ -108,7 +108,7 @@ func (l *scope) checkStage(t hcl.Traversal) *hcl.Diagnostic {
 		return nil
 	case byName == nil:
 		return mistake(t.SourceRange(), "Reference to nothing", "There is no stage of kind %s%s%s", kind, where,
-			didYouMean(kind, slices.Sorted(maps.Keys(l.named))))
+			didYouMean(kind, slices.Sorted(maps.Keys(l.stageNamed))))
 	}
 	names := slices.Sorted(maps.Keys(byName))
 	hint := fmt.Sprintf(". The stages of this kind are %s.", strings.Join(names, ", "))

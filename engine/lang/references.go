@@ -179,7 +179,7 @@ func (d *decoder) pickPort(in *instance, f *field, expr hclsyntax.Expression, pa
 		return in.value().GetAttr(fitting[0]).EncapsulatedValue().(*refValue)
 	case 0:
 		in.declared(d.errorf(expr.Range(), "Wrong artifact type", "%s must be %s, and %s has none: its ports are %s.", path,
-			f.artifact(), in.address(), listPorts(in.outputs)))
+			f.artifactText(), in.address(), listPorts(in.outputs)))
 	default:
 		d.errorf(expr.Range(), "Ambiguous port", "%s is ambiguous: the ports %s of %s have a matching type; write "+
 			"for example %s.%s.", path, strings.Join(fitting, ", "), in.address(), in.address(), fitting[0])
@@ -206,8 +206,8 @@ func (d *decoder) wrongArtifact(r *refValue, f *field, expr hclsyntax.Expression
 		stem := in.address() + "."
 		hint = " Did you mean " + stem + strings.Join(ports, " or "+stem) + "?"
 	}
-	in.declared(d.errorf(expr.Range(), "Wrong artifact type", "%s must be %s; %s is of type %s.%s", path, f.artifact(), r,
-		r.Type, hint))
+	in.declared(d.errorf(expr.Range(), "Wrong artifact type", "%s must be %s; %s is of type %s.%s", path,
+		f.artifactText(), r, r.Type, hint))
 }
 
 func (d *decoder) severalInstances(val cty.Value, f *field, expr hclsyntax.Expression, path string) {
@@ -226,11 +226,11 @@ func wantRef(f *field) string {
 	if len(f.ports) == 0 {
 		return "a reference such as stage.KIND.NAME.PORT"
 	}
-	return f.artifact() + ", written as a reference such as stage.KIND.NAME.PORT"
+	return f.artifactText() + ", written as a reference such as stage.KIND.NAME.PORT"
 }
 
-// artifact returns the artifact types of a setting with an article: "a checkpoint or dataset".
-func (f *field) artifact() string { return article(strings.Join(f.ports, " or ")) }
+// artifactText returns the artifact types of a setting with an article: "a checkpoint or dataset".
+func (f *field) artifactText() string { return article(strings.Join(f.ports, " or ")) }
 
 // listPorts returns "checkpoint, metrics"; a type that differs from the port's name follows in brackets: "train
 // (tasks)".

@@ -30,7 +30,7 @@ type scope struct {
 	modules     []*moduleBlock
 	moduleNamed map[string]*moduleBlock
 	stages      []*stageBlock
-	named       map[string]map[string]*stageBlock // by kind, then name
+	stageNamed  map[string]map[string]*stageBlock // by kind, then name
 	declared    map[string]string                 // places of stages and modules, by address
 
 	itemsOf       map[string][]int // indexes of items by the steps of their names: "stage", "stage.sft", "stage.sft.warm"
@@ -81,8 +81,8 @@ type localValue struct {
 
 func (l *loader) newScope(address, dir string, parent *scope) *scope {
 	s := &scope{loader: l, address: address, parent: parent, dir: dir, localNamed: map[string]*localValue{},
-		moduleNamed: map[string]*moduleBlock{}, named: map[string]map[string]*stageBlock{}, declared: map[string]string{},
-		global: &hcl.EvalContext{Functions: l.functions(dir)}}
+		moduleNamed: map[string]*moduleBlock{}, stageNamed: map[string]map[string]*stageBlock{},
+		declared: map[string]string{}, global: &hcl.EvalContext{Functions: l.functions(dir)}}
 	l.scopes[address] = s
 	return s
 }
@@ -199,10 +199,10 @@ func (l *scope) addStage(bl *hclsyntax.Block) {
 	if !ok {
 		return
 	}
-	if l.named[s.kindName] == nil {
-		l.named[s.kindName] = map[string]*stageBlock{}
+	if l.stageNamed[s.kindName] == nil {
+		l.stageNamed[s.kindName] = map[string]*stageBlock{}
 	}
-	l.named[s.kindName][s.name] = s
+	l.stageNamed[s.kindName][s.name] = s
 	l.stages = append(l.stages, s)
 }
 

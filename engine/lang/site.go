@@ -30,7 +30,7 @@ type Site struct {
 	Memory      int64    // bytes; 0: not limited
 	GPUs        []string // device IDs; nil with AutoGPUs
 	AutoGPUs    bool     // the engine detects the devices
-	// GPUReserve are the bytes of each GPU, of those that the driver reports, that no stage plans with.
+	// GPUReserve is the part of each GPU's memory, in bytes, that no stage plans with.
 	GPUReserve int64
 	GPUMemory  int64            // bytes of each GPU; 0: what the driver reports
 	GPUTokens  float64          // tokens of episodes that a GPU samples and trains per second; 0: not stated
@@ -147,8 +147,7 @@ func LoadSite(src Source) (site *Site, files map[string]*hcl.File, diags hcl.Dia
 func (l *loader) site() {
 	site := &Site{AutoGPUs: true, Executor: "local", GPUReserve: DefaultGPUReserve}
 	l.x.Site = site
-	settings := siteSettings{Store: &storeBlock{Path: defaultStore},
-		Remote: defaultRemote()}
+	settings := siteSettings{Store: &storeBlock{Path: defaultStore}, Remote: defaultRemote()}
 	site.Path = cmp.Or(l.src.Site, EnvValue(l.src.Env, "RCGRPO_SITE"))
 	base := "."
 	if site.Path == "" {
@@ -229,12 +228,14 @@ func (l *loader) siteExecutors(settings siteSettings) {
 		switch cmp.Or(e.Type, e.Name) {
 		case "": // a missing label is already reported
 		case "slurm":
-			if l.onlyIn(e, localNames); e.Name == "local" {
+			l.onlyIn(e, localNames)
+			if e.Name == "local" {
 				l.errorf(e.At["type"], "Reserved name", "The executor \"local\" is this machine; choose another name.")
 			}
 			site.Slurm[e.Name] = l.siteSlurm(e)
 		case "local":
-			if l.onlyIn(e, fieldNames(fieldsOf(reflect.TypeFor[slurmBlock]()))); e.Name != "local" {
+			l.onlyIn(e, fieldNames(fieldsOf(reflect.TypeFor[slurmBlock]())))
+			if e.Name != "local" {
 				l.errorf(e.At["type"], "Second local executor", "The executor of this machine is named \"local\".")
 			}
 			l.siteLocal(e)
@@ -256,7 +257,8 @@ func (l *loader) siteExecutors(settings siteSettings) {
 // siteLocal reads the executor of this machine.
 func (l *loader) siteLocal(e executorBlock) {
 	site := l.x.Site
-	site.CPUs, site.Memory = int(e.CPUs), int64(e.Memory)
+	site.CPUs = int(e.CPUs)
+	site.Memory = int64(e.Memory)
 	if e.GPUs != nil {
 		l.siteGPUs(e)
 	}
@@ -264,7 +266,9 @@ func (l *loader) siteLocal(e executorBlock) {
 		l.errorf(e.At["gpu_tokens_per_second"], "Bad number", "gpu_tokens_per_second must be above 0; got %v.",
 			e.GPUTokens)
 	}
-	site.GPUReserve, site.GPUMemory, site.GPUTokens = int64(e.GPUReserve), int64(e.GPUMemory), e.GPUTokens
+	site.GPUReserve = int64(e.GPUReserve)
+	site.GPUMemory = int64(e.GPUMemory)
+	site.GPUTokens = e.GPUTokens
 }
 
 func (l *loader) siteAPIs(apis []apiBlock) {
@@ -288,13 +292,18 @@ func (l *loader) siteAPIs(apis []apiBlock) {
 
 func (l *loader) siteGPUs(e executorBlock) {
 	site := l.x.Site
-	site.AutoGPUs, site.GPUs = false, []string{}
+	site.AutoGPUs = false
+	site.GPUs = []string{}
 	for _, id := range e.GPUs {
 		text, isText := strings.CutPrefix(string(id), `"`)
 		text = strings.TrimSuffix(text, `"`)
-		_, err := strconv.ParseUint(text, 10, 32)
+		valid := text != "" && !strings.ContainsAny(text, ", ")
+		if !isText {
+			_, err := strconv.ParseUint(text, 10, 32)
+			valid = err == nil
+		}
 		switch {
-		case !isText && err != nil, text == "" || strings.ContainsAny(text, ", "):
+		case !valid:
 			l.errorf(e.At["gpus"], "Wrong type", "gpus must be a list of device IDs, such as [0, 1] or [\"GPU-…\"].")
 		case slices.Contains(site.GPUs, text):
 			l.errorf(e.At["gpus"], "Duplicate device", "Device %s occurs twice in gpus; remove one.", text)
@@ -307,7 +316,7 @@ func (l *loader) siteGPUs(e executorBlock) {
 // Remote is the remote block of the site file: a store that machines share. No key depends on it.
 type Remote struct {
 	Name string `hcl:"name,label"`
-	// yes: after each commit; ask: only store push
+	// yes: after each commit; ask: only store push; no: store push is refused, too
 	Push string `hcl:"push,optional" choices:"ask|yes|no"`
 	// transfers at once
 	Parallel int `hcl:"parallel,optional"`
@@ -430,7 +439,7 @@ type Slurm struct {
 	// slurm: hosts that get no job
 	Exclude string `hcl:"exclude,optional"`
 	// slurm: further options of sbatch
-	Options []string `hcl:"extra,optional"` // and those of the settings above
+	Options []string `hcl:"extra,optional"` // with those of partition, account and so on (siteSlurm)
 
 	// slurm: name of devices, which may have a type: "gpu:h200"
 	GRES string `hcl:"gres,optional"`
@@ -495,15 +504,18 @@ var localNames = []string{"gpus", "gpu_reserve", "gpu_memory", "gpu_tokens_per_s
 // siteSlurm reads an executor of type "slurm".
 func (l *loader) siteSlurm(e executorBlock) Slurm {
 	s := e.Slurm
-	s.Name, s.Options = e.Name, nil
-	for _, o := range [][2]string{{"partition", e.Partition}, {"account", e.Account}, {"qos", e.QOS},
-		{"constraint", e.Constraint}, {"reservation", e.Reservation}} {
-		if o[1] != "" {
-			s.Options = append(s.Options, "--"+o[0]+"="+o[1])
+	s.Name = e.Name
+	s.CPUs = cmp.Or(int(e.CPUs), s.CPUs)
+	s.Memory = cmp.Or(int64(e.Memory), s.Memory)
+	s.Options = nil
+	named := []struct{ name, value string }{{"partition", e.Partition}, {"account", e.Account}, {"qos", e.QOS},
+		{"constraint", e.Constraint}, {"reservation", e.Reservation}}
+	for _, o := range named {
+		if o.value != "" {
+			s.Options = append(s.Options, "--"+o.name+"="+o.value)
 		}
 	}
 	s.Options = append(s.Options, e.Options...)
-	s.CPUs, s.Memory = cmp.Or(int(e.CPUs), s.CPUs), cmp.Or(int64(e.Memory), s.Memory)
 	l.slurmLimits(e, s)
 	base := filepath.Dir(l.x.Site.Path)
 	path := func(at hcl.Range, path string) string {

@@ -301,8 +301,8 @@ func (d *decoder) usePreset(s *stageBlock, in *instance) {
 	}
 }
 
-// bindInputs collects the edges and settings of a decoded stage and decides whether the instance has one node per
-// seed.
+// bindInputs collects the edges and settings of a decoded stage and decides whether the instance is disabled and
+// whether it has one node per seed.
 func (l *loader) bindInputs(in *instance, origins map[string]origin) {
 	kind := in.block.kind
 	in.stochastic = kind.Stochastic != nil && kind.Stochastic(in.stage)
@@ -316,10 +316,7 @@ func (l *loader) bindInputs(in *instance, origins map[string]origin) {
 		in.settings = append(in.settings, l.x.shownOnPages()...)
 	}
 	for _, r := range w.refs {
-		from := l.scopes[r.ref.Module].named[r.ref.Kind][r.ref.Name].byKey[r.ref.Key]
-		if from.disabled && kind.AcrossSeeds {
-			continue
-		}
+		from := l.scopes[r.ref.Module].stageNamed[r.ref.Kind][r.ref.Name].byKey[r.ref.Key]
 		in.disabled = in.disabled || from.disabled
 		in.multiplies = in.multiplies || from.multiplies
 		r.from = from

@@ -27,7 +27,8 @@ func (r *Remote) Send(ctx context.Context, m *artifact.Manifest) {
 }
 
 // PushResult copies a result to the remote store: its objects that are not there, then its manifest, unless there is
-// one. A manifest with other digests of the same ports stays, and is an error. An error is reported once.
+// one. A manifest with other digests of the same ports stays, and is an error; one with other ports or types, which
+// this stage cannot have written, is replaced. An error is reported once.
 func (r *Remote) PushResult(ctx context.Context, m *artifact.Manifest) error {
 	err := r.push(ctx, m)
 	switch {

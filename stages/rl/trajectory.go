@@ -40,7 +40,7 @@ type Trajectory struct {
 	Family   string `json:"family"`           // unit of the split and of clustered statistics
 	Category string `json:"category"`         // "base", "miss_param", ...
 	Prompt   string `json:"prompt,omitempty"` // bfcl.PromptMerged; "" in turns
-	Member   int    `json:"member"`           // index in its group
+	Member   int    `json:"member"`           // as in Rollout
 	Update   int    `json:"update,omitempty"`
 	Token    string `json:"token,omitempty"` // reward token
 	Origin   string `json:"origin"`
