@@ -13,11 +13,6 @@ import (
 	"rcgrpo/engine/runs"
 )
 
-// openRemote reports the problems of the remote store as notes.
-func (r *run) openRemote() {
-	r.Remote.Report(func(address, text string) { r.note(address, "%s", text) })
-}
-
 // closeRemote waits for the results that are being sent and reports those that were not.
 func (r *run) closeRemote() {
 	if n := r.Remote.Close(); n > 0 {

@@ -113,9 +113,3 @@ func failurePath(meet string, rank int) string {
 // leave writes the failure into the folder of the ranks. Without the file, the supervisor reports how the process
 // ended.
 func (f rankFailure) leave(meet string) { runs.WriteJSON(failurePath(meet, f.Rank), f) }
-
-// readFailure returns the failure that a rank has left.
-func readFailure(meet string, rank int) (f rankFailure, left bool) {
-	left = runs.ReadJSON(failurePath(meet, rank), &f) == nil
-	return f, left
-}

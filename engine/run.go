@@ -111,7 +111,7 @@ func (r *run) open(p *plan.Plan) (err error) {
 func (r *run) execute() []error {
 	r.emit(runs.Event{Kind: runs.EventPlanned, Counts: r.Counts(), Path: string(r.folder)})
 	r.reportOrphans()
-	r.openRemote()
+	r.Remote.Report(func(address, text string) { r.note(address, "%s", text) })
 	err, flushErr := r.loop(), r.Store.Flush()
 	r.closeRemote()
 	_, staleErr := r.Store.RemoveStale() // of processes of a killed run that have ended since open
@@ -504,7 +504,7 @@ func (r *run) show(t *task, took time.Duration) {
 	r.emit(runs.Event{Address: t.Address, Kind: runs.EventShown, Seconds: took.Seconds(), Path: r.folder.Shown(t.Address),
 		Text: "not kept: inputs are missing"})
 	var m artifact.Manifest
-	if err := runs.ReadJSON(filepath.Join(r.folder.Shown(t.Address), "manifest.json"), &m); err != nil {
+	if err := disk.ReadJSON(filepath.Join(r.folder.Shown(t.Address), "manifest.json"), &m); err != nil {
 		r.recordError(err)
 	} else {
 		r.publish(t, &m)

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"rcgrpo/engine/internal/disk"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/proc"
 	"rcgrpo/engine/runs"
@@ -177,7 +178,8 @@ func (s *supervisor) await(ctx context.Context) (err error) {
 // record adds the failure of a rank: the one that it has left, or else how its process ended. killed reports whether
 // the supervisor has killed it after the failure of another rank.
 func (s *supervisor) record(e rankEnd, killed bool) {
-	f, left := readFailure(s.meet, e.rank)
+	var f rankFailure
+	left := disk.ReadJSON(failurePath(s.meet, e.rank), &f) == nil
 	if !left && killed {
 		f = failureOf(e.rank, errors.New("it did not end after the failure of another rank"))
 		f.Echo = true

@@ -1,7 +1,6 @@
 package artifact
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,16 +14,11 @@ import (
 // writeJSON replaces path atomically by the JSON of v. The temporary file is in scratch if that folder exists, else
 // beside path. Nothing is flushed: a power cut may tear the file.
 func (s *Store) writeJSON(scratch, path string, v any) error {
-	b, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	b = append(b, '\n')
-	err = disk.Overwrite(scratch, path, b)
+	err := disk.WriteJSON(scratch, path, v)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return s.inFolder(path, func() error { return disk.Overwrite(filepath.Dir(path), path, b) })
+	return s.inFolder(path, func() error { return disk.WriteJSON(filepath.Dir(path), path, v) })
 }
 
 // rename creates the parent folder of the new name if it is missing.

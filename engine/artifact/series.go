@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"rcgrpo/engine/internal/disk"
 )
 
 // A series is a set of results that differ in their length only: 350 updates, 400 updates. A result may have
@@ -108,7 +110,7 @@ func stateName(name string) (length int, key string, ok bool) {
 // intactState compares the files of a state with its record, as those of an object.
 func intactState(dir string) bool {
 	var record []FileInfo
-	if err := readJSON(filepath.Join(dir, recordFile), &record); err != nil {
+	if err := disk.ReadJSON(filepath.Join(dir, recordFile), &record); err != nil {
 		return false
 	}
 	_, err := verifyFiles(dir, "", record, Sealed)

@@ -3,7 +3,6 @@ package artifact
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -26,9 +25,6 @@ var (
 	ErrNotFound = errors.New("not in the store")
 	ErrNotHere  = errors.New("its bytes are not in this store")
 )
-
-// errDamaged reports a record that a power cut or an edit has left unreadable.
-var errDamaged = errors.New("is damaged")
 
 // Sealed is the modification time of every file in objects/. An edit changes it, so one stat per file shows whether a
 // result is intact; a file with another time is hashed.
@@ -112,7 +108,7 @@ func (s *Store) objectDir(digest string) string { return s.path("objects", diges
 func (s *Store) Lookup(key string) (*Manifest, error) {
 	m, err := s.Manifest(key)
 	switch {
-	case errors.Is(err, errDamaged): // the node runs again; Check reports the file
+	case errors.Is(err, disk.ErrDamaged): // the node runs again; Check reports the file
 		return nil, ErrNotFound
 	case err != nil:
 		return nil, err
@@ -166,17 +162,17 @@ func (s *Store) Manifest(key string) (*Manifest, error) {
 		return nil, err
 	}
 	m := new(Manifest)
-	err := readJSON(s.manifestPath(key), m)
+	err := disk.ReadJSON(s.manifestPath(key), m)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, ErrNotFound
 	case err != nil:
 		return nil, err
 	case m.Key != key:
-		return nil, fmt.Errorf("manifest %s.json has key %q: it %w", key, m.Key, errDamaged)
+		return nil, fmt.Errorf("manifest %s.json has key %q: it %w", key, m.Key, disk.ErrDamaged)
 	}
 	if err := m.check(); err != nil {
-		return nil, fmt.Errorf("manifest %s.json %w: %w", key, errDamaged, err)
+		return nil, fmt.Errorf("manifest %s.json %w: %w", key, disk.ErrDamaged, err)
 	}
 	m.Sum = "" // of a remote folder, which is a store too
 	return m, nil
@@ -300,11 +296,11 @@ func (s *Store) pointerPath(experiment, address string) string {
 // ErrNotFound. Its files are not checked: it explains why a node has another key now.
 func (s *Store) Last(experiment, address string) (*Manifest, error) {
 	var p pointer
-	if err := readJSON(s.pointerPath(experiment, address), &p); err != nil || validKey(p.Key) != nil {
+	if err := disk.ReadJSON(s.pointerPath(experiment, address), &p); err != nil || validKey(p.Key) != nil {
 		return nil, ErrNotFound
 	}
 	m, err := s.Manifest(p.Key)
-	if errors.Is(err, errDamaged) {
+	if errors.Is(err, disk.ErrDamaged) {
 		return nil, ErrNotFound
 	}
 	return m, err
@@ -313,7 +309,7 @@ func (s *Store) Last(experiment, address string) (*Manifest, error) {
 // Remember makes the result of a key the last one of an address. It writes nothing if that is so already.
 func (s *Store) Remember(experiment, address, key string) error {
 	var have pointer
-	if err := readJSON(s.pointerPath(experiment, address), &have); err == nil && have.Key == key {
+	if err := disk.ReadJSON(s.pointerPath(experiment, address), &have); err == nil && have.Key == key {
 		return nil
 	}
 	path := s.pointerPath(experiment, address)
@@ -398,17 +394,6 @@ func (a *Artifact) Only() (path string, ok bool) {
 func validKey(key string) error {
 	if len(key) < 8 || len(key) > 128 || strings.Trim(key, "0123456789abcdef") != "" {
 		return fmt.Errorf("%q is not a key: want hexadecimal digits", key)
-	}
-	return nil
-}
-
-func readJSON(path string, v any) error {
-	b, err := disk.ReadPlain(path, disk.MaxRecord)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(b, v); err != nil {
-		return fmt.Errorf("%s %w: %w", path, errDamaged, err)
 	}
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -209,13 +208,13 @@ func runTime(started time.Time, folders []Folder) string {
 
 // Source returns the source for lang.Load.
 func (f Folder) Source() (s lang.Source, err error) {
-	err = ReadJSON(f.Path("source.json"), &s)
+	err = disk.ReadJSON(f.Path("source.json"), &s)
 	return s, err
 }
 
 // Record returns the description of the run.
 func (f Folder) Record() (r Record, err error) {
-	err = ReadJSON(f.Path("plan.json"), &r)
+	err = disk.ReadJSON(f.Path("plan.json"), &r)
 	return r, err
 }
 
@@ -227,7 +226,7 @@ func (f Folder) Assign(a Assignment) error {
 // Assignment returns the newest attempt at a stage.
 func (f Folder) Assignment(address string) (Assignment, error) {
 	var a Assignment
-	err := ReadJSON(f.Path("nodes", FileName(address)+".json"), &a)
+	err := disk.ReadJSON(f.Path("nodes", FileName(address)+".json"), &a)
 	if errors.Is(err, fs.ErrNotExist) {
 		return a, fmt.Errorf("run folder %s has not started %s", f, address)
 	}
@@ -343,21 +342,5 @@ var latest = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^
 
 // WriteJSON replaces a file, so that a reader sees the old or the new content.
 func WriteJSON(path string, v any) error {
-	b, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return disk.Overwrite(filepath.Dir(path), path, append(b, '\n'))
-}
-
-// ReadJSON reads a file that WriteJSON has written.
-func ReadJSON(path string, v any) error {
-	b, err := disk.ReadPlain(path, disk.MaxRecord)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(b, v); err != nil {
-		return fmt.Errorf("%s is damaged: %w", path, err)
-	}
-	return nil
+	return disk.WriteJSON(filepath.Dir(path), path, v)
 }

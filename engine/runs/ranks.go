@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"rcgrpo/engine/internal/disk"
 	"rcgrpo/engine/proc"
 )
 
@@ -51,7 +52,7 @@ func WriteRank(dir string, s RankState) error { return WriteJSON(rankFile(dir, s
 func ReadRanks(dir string, count int) []RankState {
 	all := make([]RankState, count)
 	for rank := range all {
-		if err := ReadJSON(rankFile(dir, rank), &all[rank]); err != nil {
+		if err := disk.ReadJSON(rankFile(dir, rank), &all[rank]); err != nil {
 			all[rank] = RankState{Rank: rank}
 		}
 	}

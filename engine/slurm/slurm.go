@@ -250,8 +250,12 @@ func (s *stage) options() []string {
 // resources returns the options of sbatch for the resources of a stage, and those of the site file.
 func (x *Executor) resources(n *lang.Node) []string {
 	r := n.Resources
-	args := []string{map[bool]string{false: "--no-requeue", true: "--requeue"}[x.Requeue], "--nodes=1",
-		"--ntasks-per-node=1", fmt.Sprintf("--cpus-per-task=%d", cmp.Or(r.CPUs, x.CPUs)),
+	requeue := "--no-requeue"
+	if x.Requeue {
+		requeue = "--requeue"
+	}
+	args := []string{requeue, "--nodes=1", "--ntasks-per-node=1",
+		fmt.Sprintf("--cpus-per-task=%d", cmp.Or(r.CPUs, x.CPUs)),
 		fmt.Sprintf("--mem=%dM", (cmp.Or(r.Memory, x.Memory)+1<<20-1)>>20)}
 	if r.GPUs > 0 {
 		args = append(args, fmt.Sprintf("--gres=%s:%d", x.GRES, r.GPUs))

@@ -4,6 +4,7 @@ package disk
 
 import (
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -287,6 +288,30 @@ func ReadPlain(path string, limit int64) ([]byte, error) {
 	}
 	defer f.Close()
 	return io.ReadAll(f)
+}
+
+// WriteJSON is Overwrite with the JSON of v.
+func WriteJSON(dir, path string, v any) error {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return Overwrite(dir, path, append(b, '\n'))
+}
+
+// ErrDamaged reports a record that a power cut or an edit has left unreadable.
+var ErrDamaged = errors.New("is damaged")
+
+// ReadJSON reads a record of at most MaxRecord bytes. Text that is no JSON of v is ErrDamaged.
+func ReadJSON(path string, v any) error {
+	b, err := ReadPlain(path, MaxRecord)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(b, v); err != nil {
+		return fmt.Errorf("%s %w: %w", path, ErrDamaged, err)
+	}
+	return nil
 }
 
 // Read is io.Reader. A file with more content than its size is an error: it grows, or is not on a disk.
