@@ -115,7 +115,8 @@ var fileIntents = []intent{
 				return drawn{}, false
 			}
 			words := text(d.rng)
-			f.lines, d.files.it = []string{words}, f.name
+			f.lines = []string{words}
+			d.files.it = f.name
 			return drawn{values("f", quote(f.name), "t", quote(words)),
 				[]string{call("echo", "content", quote(words), "file_name", quote(f.name))}}, true
 		}},

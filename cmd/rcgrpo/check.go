@@ -42,7 +42,8 @@ func (c *command) check(paths []string, layout string, asJSON bool) error {
 			report := stages.CheckFolder(path, layout)
 			problems := modelDiagnostics(path, report)
 			invalid = invalid || len(problems) > 0
-			if all = append(all, problems...); asJSON {
+			all = append(all, problems...)
+			if asJSON {
 				continue
 			}
 			if err := c.checkModel(path, report); err != nil {

@@ -153,7 +153,8 @@ func (p *logPrinter) copy(last int) error {
 	default:
 		_, err = io.Copy(p.out, p.file) // the rest of the previous log
 		p.file.Close()
-		if p.file = f; err != nil {
+		p.file = f
+		if err != nil {
 			return err
 		}
 		fmt.Fprintf(p.note, "rcgrpo logs: run %s\n", p.Folder.Name())

@@ -161,7 +161,8 @@ func (r *notification) send(site *lang.Site, runErr error) error {
 		return nil
 	}
 	var failed *engine.RunError
-	switch r.Outcome = "done"; {
+	r.Outcome = "done"
+	switch {
 	case errors.Is(runErr, engine.ErrInterrupted):
 		r.Outcome = "interrupted"
 	case runErr != nil:

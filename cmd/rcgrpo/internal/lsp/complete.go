@@ -59,10 +59,10 @@ func (l *proposals) add(it completionItem, insert string) {
 	}
 	it.SortText, it.FilterText = fmt.Sprintf("%05d", len(l.list.Items)), it.Label
 	it.Format = 1
-	if strings.Contains(insert, "$") {
-		if it.Format = 2; !l.view.snippets {
-			insert, it.Format = it.Label, 1
-		}
+	if snippet := strings.Contains(insert, "$"); snippet && l.view.snippets {
+		it.Format = 2
+	} else if snippet {
+		insert = it.Label
 	}
 	it.TextEdit = textEdit{l.edit, insert}
 	l.list.Items = append(l.list.Items, it)

@@ -51,7 +51,8 @@ func (o *outline) cursorAt(at int) cursor {
 		i := slices.IndexFunc(inner.items, func(it *item) bool {
 			return it.block && it.value <= at && (at < it.end || at == it.end && !it.closed)
 		})
-		if inner = nil; i >= 0 {
+		inner = nil
+		if i >= 0 {
 			inner = c.block.items[i]
 		}
 	}

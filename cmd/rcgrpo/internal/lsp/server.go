@@ -384,7 +384,8 @@ func (s *server) sourceOf(path string, unsaved map[string][]byte) lang.Source {
 	src := s.Source
 	src.Unsaved = unsaved
 	dir := filepath.Dir(path)
-	if src.Path = path; s.isSite(path) {
+	src.Path = path
+	if s.isSite(path) {
 		src.Site = path
 		return src
 	}
