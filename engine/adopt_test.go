@@ -87,7 +87,7 @@ func TestInterruptOfTheAdoptingRunStopsTheStage(t *testing.T) {
 	cancel()
 	must.Match(t, (<-done).Err, engine.ErrInterrupted.Error())
 	wantEnded(t, inside.PID)
-	done = l.Start(t.Context())
+	done = l.Start(t.Context(), l.Plan())
 	g.Next().Pass()
 	must.Contain(t, logOf(t, <-done, "toy.b"), "resumed from 1")
 }

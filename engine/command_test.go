@@ -51,16 +51,16 @@ func TestProgramHasOnlyItsEnvironmentAndReturnsItsExitCode(t *testing.T) {
 	p := shell(`echo "x=$x stranger=$STRANGER"; cat; pwd; exit 3`)
 	p.Env = append(p.Env, "x=1")
 	p.Dir = j.Dir
-	wantEqual(t, "error", fmt.Sprint(j.Execute(t.Context(), p)), "sh ended with exit code 3")
+	wantEqual(t, "error", fmt.Sprint(j.RunProgram(t.Context(), p)), "sh ended with exit code 3")
 	wantEqual(t, "log", log.String(), "x=1 stranger=\n"+j.Dir+"\n")
 	p.Args = []string{"no-such-program-anywhere"}
-	must.Match(t, j.Execute(t.Context(), p), "not found")
+	must.Match(t, j.RunProgram(t.Context(), p), "not found")
 }
 
 func TestProgramLeavesNothingRunning(t *testing.T) {
 	j, _ := programJob(t)
 	pids := filepath.Join(j.Dir, "pids")
-	must.OK(t, j.Execute(t.Context(), shell(`sleep 600 & echo $! >`+pids)))
+	must.OK(t, j.RunProgram(t.Context(), shell(`sleep 600 & echo $! >`+pids)))
 	wantEnded(t, readPIDs(t, pids, 1)...)
 }
 
@@ -70,7 +70,7 @@ func TestProgramStopsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("enough")
 	ended := make(chan error)
-	go func() { ended <- j.Execute(ctx, shell(`sleep 600 & echo $$ $! >`+pids+`; wait`)) }()
+	go func() { ended <- j.RunProgram(ctx, shell(`sleep 600 & echo $$ $! >`+pids+`; wait`)) }()
 	all := readPIDs(t, pids, 2)
 	cancel(why)
 	if err := <-ended; !errors.Is(err, why) {
@@ -210,7 +210,7 @@ func TestProgramReturnsItsOwnExitCode(t *testing.T) {
 		t.Helper()
 		p := shell("")
 		p.Args = args
-		if err := j.Execute(t.Context(), p); !strings.Contains(fmt.Sprint(err), want) {
+		if err := j.RunProgram(t.Context(), p); !strings.Contains(fmt.Sprint(err), want) {
 			t.Errorf("%q: got %v, want %s", args, err, want)
 		}
 	}

@@ -56,7 +56,7 @@ func TestStageWaitsForTheEndOfAForeignProcess(t *testing.T) {
 	l := newLab(t, onDevice+toyStage("beside", "text = \"beside\""))
 	l.Put("site.hcl", "executor \"local\" {\n}\n")
 	notes, started := make(chan string, 8), make(chan string, 8)
-	done := l.Start(t.Context(), func(e runs.Event) {
+	done := l.Start(t.Context(), l.Plan(), func(e runs.Event) {
 		switch e.Kind {
 		case runs.EventNote:
 			notes <- e.Text

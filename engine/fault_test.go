@@ -297,7 +297,7 @@ stage "%s" "b" {
 			if tc.killed {
 				inside = killEngine(l, g)
 			} else {
-				done = l.Start(t.Context())
+				done = l.Start(t.Context(), l.Plan())
 				inside = g.Next()
 			}
 			var gone []string

@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"rcgrpo/engine"
 	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/plan"
 	"rcgrpo/engine/proc"
@@ -62,13 +61,12 @@ func adopt(ctx context.Context, l *enginetest.Lab) <-chan enginetest.Record {
 // adoptBy is adopt with a plan.
 func adoptBy(ctx context.Context, l *enginetest.Lab, p *plan.Plan) <-chan enginetest.Record {
 	l.Helper()
-	adopted, done := make(chan struct{}), make(chan enginetest.Record, 1)
-	watch := func(e runs.Event) {
+	adopted := make(chan struct{})
+	done := l.Start(ctx, p, func(e runs.Event) {
 		if e.Kind == runs.EventAdopted {
 			close(adopted)
 		}
-	}
-	go func() { done <- l.RunPlan(ctx, p, engine.Options{}, watch) }()
+	})
 	select {
 	case <-adopted:
 	case r := <-done:

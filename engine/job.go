@@ -338,13 +338,13 @@ func ScratchMark(dir string) string { return "RCGRPO_SCRATCH=" + dir }
 // Dir has the program's files; Execute starts nothing and returns how the program ended.
 func (j *Job) Recovered() bool { return j.work.code != nil }
 
-// Execute runs a program. Its output goes to the stage's log, its standard input is empty. When ctx ends, the
+// RunProgram runs a program. Its output goes to the stage's log, its standard input is empty. When ctx ends, the
 // program gets a request to stop and is killed later. Processes that it leaves running are killed, as far as
 // proc.Process.Wait finds them.
 //
 // If the engine is killed, the program continues; its shell holds the key's lock and commits the output at the end. The
 // output of a program with secrets goes through the engine, which masks it, so such a program ends at its next line.
-func (j *Job) Execute(ctx context.Context, p Program) error {
+func (j *Job) RunProgram(ctx context.Context, p Program) error {
 	w, mark := j.work, ScratchMark(j.Dir)
 	if w.resumes { // processes of a program whose engine or shell was killed
 		j.note(proc.KillMarked(mark))

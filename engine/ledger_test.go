@@ -70,7 +70,7 @@ func (o otherRun) others() (all []machine.Lease) {
 func startNoted(l *enginetest.Lab) (notes <-chan string, done <-chan enginetest.Record) {
 	l.Helper()
 	texts := make(chan string, 64)
-	return texts, l.Start(l.Context(), func(e runs.Event) {
+	return texts, l.Start(l.Context(), l.Plan(), func(e runs.Event) {
 		if e.Kind == runs.EventNote {
 			texts <- e.Text
 		}
@@ -132,7 +132,7 @@ func TestOlderRequestOfAnotherRunHasPriority(t *testing.T) {
 	request(proc.SinceBoot() - time.Hour)
 	l := newLab(t, toyStage("device", "resources {\n gpus = 1\n }")+toyStage("plain", "text = \"plain\""))
 	ended := make(chan string, 8)
-	done := l.Start(t.Context(), func(e runs.Event) {
+	done := l.Start(t.Context(), l.Plan(), func(e runs.Event) {
 		if e.Kind == runs.EventDone {
 			ended <- lang.ShortAddress(e.Address)
 		}
@@ -156,7 +156,7 @@ func TestRequestIsWithdrawnWhenAnotherRunExecutesTheStage(t *testing.T) {
 	key, store := l.Planned("toy.a").Key, l.Store()
 	other := newOtherRun(t, store.Dir())
 	freeAll := other.reserve(machine.Lease{Address: "stage.other.one", CPUs: 64})
-	done := l.Start(t.Context())
+	done := l.Start(t.Context(), l.Plan())
 	begun := time.Now()
 	until(t, "the run has a request", func() bool { return len(other.others()) == 1 })
 	lock := must.Get(store.TryLock(key))(t)

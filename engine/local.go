@@ -31,7 +31,7 @@ type localExecutor struct{}
 // this engine is killed, such a stage continues and its events are in a file.
 func (localExecutor) Execute(ctx context.Context, w *Work, observe func(runs.Event)) error {
 	if w.Node.Process() != lang.OwnProcess {
-		return w.Execute(ctx, observe)
+		return w.ExecuteHere(ctx, observe)
 	}
 	binary, err := w.Binary()
 	if err != nil {

@@ -134,7 +134,7 @@ func runNode(
 	}
 	w := &Work{Assignment: a, Node: n, experiment: x, store: store, Folder: folder, alone: code == nil, rank: own,
 		inherited: lock, code: code}
-	if err := w.Execute(ctx, observe); err != nil || w.result == nil {
+	if err := w.ExecuteHere(ctx, observe); err != nil || w.result == nil {
 		return err
 	}
 	return store.RemoveWork(a.Key)

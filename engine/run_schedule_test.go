@@ -38,7 +38,7 @@ func (s *scripted) Execute(ctx context.Context, w *engine.Work, observe func(run
 	s.mu.Lock()
 	s.running = slices.DeleteFunc(s.running, func(o *engine.Work) bool { return o.Node == w.Node })
 	s.mu.Unlock()
-	return w.Execute(ctx, observe)
+	return w.ExecuteHere(ctx, observe)
 }
 
 // run runs a plan in the background.

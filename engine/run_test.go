@@ -285,7 +285,7 @@ func TestKillAfterAnyEventConverges(t *testing.T) {
 func TestTwoRunsAtOnceRunEachStageOnce(t *testing.T) {
 	l := newLab(t, gated)
 	g := l.Gate()
-	first := l.Start(t.Context())
+	first := l.Start(t.Context(), l.Plan())
 	inside := g.Next()
 	notes, second := startNoted(l)
 	must.Contain(t, <-notes, "waiting")

@@ -227,9 +227,9 @@ func (w *Work) openLog() (err error) {
 	return err
 }
 
-// Execute executes the node in this process: it binds the inputs, runs the stage and commits the result. After an error
-// the key has no result.
-func (w *Work) Execute(ctx context.Context, observe func(runs.Event)) (err error) {
+// ExecuteHere executes the node in this process: it binds the inputs, runs the stage and commits the result. After an
+// error the key has no result.
+func (w *Work) ExecuteHere(ctx context.Context, observe func(runs.Event)) (err error) {
 	runner := runnerOf(w.Node.Stage)
 	if runner == nil {
 		return fmt.Errorf("%s: this binary cannot run stages of kind %s", w.Node.Address, w.Node.Kind.Name)

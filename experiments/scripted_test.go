@@ -79,7 +79,7 @@ func playPretended(t *testing.T, dir, file string) *plan.Plan {
 type here struct{}
 
 func (here) Execute(ctx context.Context, w *engine.Work, observe func(runs.Event)) error {
-	return w.Execute(ctx, observe)
+	return w.ExecuteHere(ctx, observe)
 }
 
 // keepFew lowers the numbers of drills of a stage of kind tasks. Its key and the page keep the numbers of the file.

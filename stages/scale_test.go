@@ -123,7 +123,7 @@ func playFile(t *testing.T, file, seeds string, vars map[string]string, benchmar
 type here struct{}
 
 func (here) Execute(ctx context.Context, w *engine.Work, observe func(runs.Event)) error {
-	return w.Execute(ctx, observe)
+	return w.ExecuteHere(ctx, observe)
 }
 
 // folder returns the folder of a port of a node.

@@ -16,7 +16,7 @@ func TestLocalExecutor(t *testing.T) { Executor(t, nil) }
 type inPlace struct{}
 
 func (inPlace) Execute(ctx context.Context, w *engine.Work, observe func(runs.Event)) error {
-	return w.Execute(ctx, observe)
+	return w.ExecuteHere(ctx, observe)
 }
 
 func TestExecutorInPlace(t *testing.T) { Executor(t, inPlace{}) }

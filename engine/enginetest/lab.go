@@ -203,10 +203,10 @@ func (l *Lab) MustRun() Record {
 	return r
 }
 
-// Start runs the experiment in the background. The channel receives its record.
-func (l *Lab) Start(ctx context.Context, watch ...func(runs.Event)) <-chan Record {
+// Start runs a plan in the background. The channel receives the record.
+func (l *Lab) Start(ctx context.Context, p *plan.Plan, watch ...func(runs.Event)) <-chan Record {
 	l.Helper()
-	p, done := l.Plan(), make(chan Record, 1)
+	done := make(chan Record, 1)
 	go func() { done <- l.RunPlan(ctx, p, engine.Options{}, watch...) }()
 	return done
 }

@@ -74,7 +74,7 @@ func (t *Toy) Run(ctx context.Context, job *engine.Job) error {
 	if t.Shell != "" {
 		p := engine.Program{Args: []string{"sh", "-c", t.Shell}, Dir: job.Dir,
 			Env: []string{"PATH=" + os.Getenv("PATH"), "lab=" + os.Getenv("LAB")}}
-		if err := job.Execute(ctx, p); err != nil {
+		if err := job.RunProgram(ctx, p); err != nil {
 			return err
 		}
 	}

@@ -52,7 +52,7 @@ stage "toy" "below" {
 	if _, _, err := l.StageLog("stage.toy.a"); !errors.Is(err, artifact.ErrNotFound) {
 		t.Errorf("log before any run: got %v, want ErrNotFound", err)
 	}
-	done := l.Start(t.Context())
+	done := l.Start(t.Context(), l.Plan())
 	inside := g.Next()
 	status := func() (*runs.Status, map[string]runs.EventKind) {
 		s, states := l.Runs()[0], map[string]runs.EventKind{}

@@ -51,7 +51,7 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 		program.Secret = append(program.Secret, value)
 		secrets[name] = proc.NewSecrets(value)
 	}
-	if err := job.Execute(ctx, program); err != nil {
+	if err := job.RunProgram(ctx, program); err != nil {
 		return err
 	}
 	for _, port := range slices.Sorted(maps.Keys(s.Outputs)) {
