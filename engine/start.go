@@ -118,7 +118,7 @@ func (r *run) start(t *task) {
 	r.async(func() func() {
 		started, took := time.Now(), time.Duration(0)
 		err := r.attempt(w)
-		if err != nil && w.Key != "" { // a stage that was killed during its commit has succeeded
+		if err != nil && !w.ShownOnly() { // a stage that was killed during its commit has succeeded
 			if m, completeErr := r.Store.Complete(w.Key); completeErr != nil {
 				err = completeErr
 			} else if m != nil {
@@ -254,7 +254,7 @@ func (w *Work) ExecuteHere(ctx context.Context, observe func(runs.Event)) (err e
 		h, _ := w.Holder(w.Folder).WithProcess(os.Getpid())
 		started = started.Add(-h.Running())
 	}
-	if w.Key == "" {
+	if w.ShownOnly() {
 		shown := w.Folder.Shown(w.Node.Address)
 		job.out = portFolder(shown)
 		if err := runStage(ctx, runner, job); err != nil {
@@ -327,7 +327,7 @@ func (w *Work) bindInputs() error {
 		}
 		w.inputs[address] = m
 	}
-	if w.Key == "" {
+	if w.ShownOnly() {
 		return nil
 	}
 	key, parts, ok := plan.Key(w.Node, func(from *lang.Node, port string) (string, bool) {
@@ -403,7 +403,7 @@ func (w *Work) newJob(observe func(runs.Event)) (j *Job, err error) {
 	if len(w.GPUs) > 0 {
 		j.Device = "cuda"
 	}
-	if w.Key == "" {
+	if w.ShownOnly() {
 		j.Dir, err = portFolder(w.Folder.Shown(n.Address)).Dir("work")
 		return j, err
 	}

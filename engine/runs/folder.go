@@ -69,7 +69,7 @@ type NodeRecord struct {
 // Assignment describes one attempt at a node. It is stored as JSON for the process of the stage.
 type Assignment struct {
 	Address  string
-	Key      string                   // "" if inputs are missing: the output is shown, not committed
+	Key      string                   // "" with ShownOnly
 	Inputs   map[string]string        // key of the result of each input, by address
 	Missing  map[string]*MissingError `json:",omitempty"` // inputs without a result, by address
 	Store    string
@@ -80,6 +80,9 @@ type Assignment struct {
 	Kills    int64     // proc.OOMKills at the start
 	Revision string
 }
+
+// ShownOnly reports whether the output is shown in the run folder and not committed, because inputs are missing.
+func (a *Assignment) ShownOnly() bool { return a.Key == "" }
 
 // MissingError reports a missing input of a stage that runs after failures (Kind.AfterFailures).
 type MissingError struct {
