@@ -19,7 +19,9 @@ func (s *Store) writeJSON(scratch, path string, v any) error {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	b = append(b, '\n')
+	if b = append(b, '\n'); len(b) > MaxManifest {
+		return fmt.Errorf("%s: it has %d bytes, and at most %d are read: make fewer files", path, len(b), MaxManifest)
+	}
 	err = disk.Overwrite(scratch, path, b)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -56,8 +56,8 @@ func Open(dir string) (*Store, error) {
 		return nil, fmt.Errorf("open store: %s was made by an older rcgrpo; name another folder (store { path } in the site "+
 			"file) or remove it", abs)
 	}
-	for _, folder := range []string{"results", "objects", "last", "staging", "work", "series"} {
-		if err := noLink(filepath.Join(abs, folder)); err != nil {
+	for _, folder := range []string{"results", "objects", "last", "staging", "work", "series", "runs", "claims", "bin"} {
+		if err := NoLink(filepath.Join(abs, folder)); err != nil {
 			return nil, fmt.Errorf("open store: %w", err)
 		}
 	}
@@ -66,9 +66,9 @@ func Open(dir string) (*Store, error) {
 	return s, s.readable()
 }
 
-// noLink returns an error if there is a link or a file in the place of a folder of the store, which may be a copy of
+// NoLink returns an error if there is a link or a file in the place of a folder of the store, which may be a copy of
 // someone else's: a run would write behind the link, and gc would delete there.
-func noLink(dir string) error {
+func NoLink(dir string) error {
 	if info, err := os.Lstat(dir); err == nil && !info.IsDir() {
 		return fmt.Errorf("%s is no folder but a link or a file: remove it, or have the whole store elsewhere "+
 			"(store { path } in the site file)", dir)
@@ -90,7 +90,7 @@ func (s *Store) MakeWork(key string) (fresh bool, err error) {
 	dir := s.Work(key)
 	err = s.inFolder(dir, func() error { return disk.Mkdir(dir, 0o700) })
 	if errors.Is(err, fs.ErrExist) {
-		return false, nil
+		return false, NoLink(dir)
 	}
 	return err == nil, err
 }
@@ -209,6 +209,8 @@ func verifyFiles(dir, address string, files []FileInfo, trusted time.Time) (seal
 			return false, edited
 		case info.ModTime().Equal(trusted):
 			continue
+		case behindLink(dir, path): // the user's own file, whose mode and time must not change
+			return false, edited
 		}
 		sealed = false
 		sum, _, err := hashFile(path)
@@ -221,6 +223,17 @@ func verifyFiles(dir, address string, files []FileInfo, trusted time.Time) (seal
 		}
 	}
 	return sealed, nil
+}
+
+// behindLink reports whether a file of an object, or a folder on the way to it, is a link. A stranger's store may have
+// one to a folder of the user.
+func behindLink(dir, path string) bool {
+	for at := path; len(at) >= len(dir); at = filepath.Dir(at) {
+		if info, err := os.Lstat(at); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // Verify is Lookup's comparison of a result with its record, whatever the times of the files.
@@ -403,12 +416,12 @@ func validKey(key string) error {
 }
 
 func readJSON(path string, v any) error {
-	b, err := disk.ReadPlain(path, disk.MaxRecord)
+	b, err := disk.ReadPlain(path, MaxManifest)
 	if err != nil {
 		return err
 	}
 	if err := json.Unmarshal(b, v); err != nil {
-		return fmt.Errorf("%s %w: %w", path, errDamaged, err)
+		return fmt.Errorf("%s %w: %.300v", path, errDamaged, err) // it may quote the value
 	}
 	return nil
 }

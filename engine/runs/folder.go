@@ -158,7 +158,7 @@ func Create(
 	for module, path := range source.Modules {
 		source.Modules[module] = f.Path(path)
 	}
-	if err := store.MakeDir(dir); err != nil {
+	if err := cmp.Or(store.MakeDir(dir), artifact.NoLink(dir)); err != nil {
 		return f, nil, err
 	}
 	for _, sub := range []string{"nodes", "logs"} {

@@ -48,3 +48,12 @@ func TestPinsOfARunCountWhileItOrItsStagesLive(t *testing.T) {
 	must.OK(t, os.WriteFile(job+".exit", nil, 0o600))
 	want("after the end of the job")
 }
+
+// A run would write behind the link, which a stranger's store may have.
+func TestRunsBehindALinkAreRefused(t *testing.T) {
+	store := must.Get(artifact.Open(filepath.Join(t.TempDir(), "store")))(t)
+	must.OK(t, store.MakeDir(store.Runs("")))
+	must.OK(t, os.Symlink(t.TempDir(), store.Runs("x")))
+	_, _, err := runs.Create(store, lang.Source{}, nil, runs.Record{Experiment: "x"})
+	must.Match(t, err, "is no folder but a link or a file")
+}
