@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -294,7 +295,7 @@ func Find(store *artifact.Store, experiment, name string) (Folder, error) {
 		if back < len(found) {
 			return found[back], nil
 		}
-		return "", missingRun(store, name, all)
+		return "", missingRun(store, strings.TrimPrefix(of+"/"+path.Base(name), "/"), all)
 	}
 	if i := slices.IndexFunc(all, func(f Folder) bool { return f.Name() == name || f.ID() == name }); i >= 0 {
 		return all[i], nil
