@@ -504,7 +504,7 @@ func (r *run) show(t *task, took time.Duration) {
 	r.emit(runs.Event{Address: t.Address, Kind: runs.EventShown, Seconds: took.Seconds(), Path: r.folder.Shown(t.Address),
 		Text: "not kept: inputs are missing"})
 	var m artifact.Manifest
-	if err := disk.ReadJSON(filepath.Join(r.folder.Shown(t.Address), "manifest.json"), &m); err != nil {
+	if err := disk.ReadJSON(filepath.Join(r.folder.Shown(t.Address), "manifest.json"), disk.MaxRecord, &m); err != nil {
 		r.recordError(err)
 	} else {
 		r.publish(t, &m)

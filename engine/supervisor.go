@@ -179,7 +179,7 @@ func (s *supervisor) await(ctx context.Context) (err error) {
 // the supervisor has killed it after the failure of another rank.
 func (s *supervisor) record(e rankEnd, killed bool) {
 	var f rankFailure
-	left := disk.ReadJSON(failurePath(s.meet, e.rank), &f) == nil
+	left := disk.ReadJSON(failurePath(s.meet, e.rank), disk.MaxRecord, &f) == nil
 	if !left && killed {
 		f = failureOf(e.rank, errors.New("it did not end after the failure of another rank"))
 		f.Echo = true

@@ -29,7 +29,10 @@ RUN is latest, latest~1 (the one before), EXPERIMENT/latest, a prefix of an ID, 
 		if err != nil {
 			return err
 		}
-		here, _ := experimentName(nil) // "": latest refers to all experiments
+		here, _ := experimentName(nil)
+		if own, _ := runs.Folders(store, here); len(own) == 0 {
+			here = "" // latest refers to all experiments
+		}
 		var pair [2]*runs.Status
 		for i, name := range args {
 			folder, err := runs.Find(store, here, name)

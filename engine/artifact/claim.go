@@ -2,6 +2,7 @@ package artifact
 
 import (
 	"bufio"
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -23,6 +24,11 @@ import (
 
 // claimAt is the offset of a claim's identity: its id, the boot of the host, and its path, each in a line.
 const claimAt = 6144
+
+const (
+	idLength       = 12
+	mostSuccessors = 1000 // of a claim: those of a stranger's store may form a ring
+)
 
 // sharedText is the content of the file that marks a shared store. It has the name of the folder of locks, so that
 // versions without claims fail.
@@ -64,30 +70,31 @@ func (s *Store) lockFolder() string {
 	return "locks"
 }
 
-// identity reads the id and the boot of a claim.
+// identity reads the id and the boot of a claim. Another id than newClaim makes is an error, because it becomes part of
+// the path of the successor.
 func identity(f *os.File) (id, onBoot, path string, err error) {
 	lines := bufio.NewReader(io.NewSectionReader(f, claimAt, 4096))
 	for _, v := range []*string{&id, &onBoot, &path} {
 		line, lineErr := lines.ReadString('\n')
 		*v, err = strings.TrimSuffix(line, "\n"), errors.Join(err, lineErr)
 	}
-	return id, onBoot, path, err
+	if err != nil || len(id) != idLength || strings.Trim(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") != "" {
+		return "", "", "", fmt.Errorf("%s is no claim", f.Name())
+	}
+	return id, onBoot, path, nil
 }
 
 // released reports whether the holders of a claim have ended: at once for those of this host, by the lock that they
 // also hold, for others after lostAfter.
 func released(f *os.File) (id string, free bool) {
-	id, onBoot, path, err := identity(f)
-	if err != nil {
-		id = path
-	}
-	return id, alive.Ended(f, id, onBoot)
+	id, onBoot, _, _ := identity(f)
+	return id, alive.Ended(f, cmp.Or(id, f.Name()), onBoot)
 }
 
 // claim claims path, or its last successor. It returns nil if another process holds it.
 func claim(path string) (*Lock, error) {
 	var before []string
-	for at := path; ; {
+	for at := path; len(before) < mostSuccessors; {
 		f, err := disk.OpenFile(at, os.O_RDWR, 0)
 		if errors.Is(err, fs.ErrNotExist) {
 			l, err := newClaim(at)
@@ -109,12 +116,13 @@ func claim(path string) (*Lock, error) {
 		}
 		before, at = append(before, at), path+"."+id
 	}
+	return nil, fmt.Errorf("claim: %s has more than %d successors: remove them", path, mostSuccessors)
 }
 
 // lastOf returns the last successor of a claim; "" if there is none.
 func lastOf(path string) string {
-	last := ""
-	for at := path; ; {
+	last, at := "", path
+	for range mostSuccessors {
 		f, err := openHolder(at)
 		if err != nil {
 			return last
@@ -126,11 +134,12 @@ func lastOf(path string) string {
 		}
 		last, at = at, path+"."+id
 	}
+	return last
 }
 
 // newClaim creates the file of a claim; nil if another process was first.
 func newClaim(path string) (*Lock, error) {
-	id := rand.Text()[:12]
+	id := rand.Text()[:idLength]
 	temporary := filepath.Join(filepath.Dir(path), "."+id)
 	f, err := disk.OpenFile(temporary, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {

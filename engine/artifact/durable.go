@@ -14,11 +14,11 @@ import (
 // writeJSON replaces path atomically by the JSON of v. The temporary file is in scratch if that folder exists, else
 // beside path. Nothing is flushed: a power cut may tear the file.
 func (s *Store) writeJSON(scratch, path string, v any) error {
-	err := disk.WriteJSON(scratch, path, v)
+	err := disk.WriteJSON(scratch, path, MaxManifest, v)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return s.inFolder(path, func() error { return disk.WriteJSON(filepath.Dir(path), path, v) })
+	return s.inFolder(path, func() error { return disk.WriteJSON(filepath.Dir(path), path, MaxManifest, v) })
 }
 
 // rename creates the parent folder of the new name if it is missing.

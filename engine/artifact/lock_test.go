@@ -246,3 +246,41 @@ func TestASuccessorThatIsAPipeIsNone(t *testing.T) {
 	wantEqual(t, "the last claim", lastOf(path), path)
 	must.OK(t, l.Unlock())
 }
+
+// A successor has the id of its claim in its path. In a stranger's store the ids may lead to files of the user, which a
+// release would remove, or in a ring.
+func TestClaimsOfAStrangerLeadNowhere(t *testing.T) {
+	for _, text := range []string{"x/../../../precious\n\n\n", "ABCDEFGHIJKL\n\nx/../../../precious",
+		"ABCDEFGHIJKL\n\n\n"} {
+		s := sharedStore(t)
+		path := s.path("claims", claimKey)
+		precious := filepath.Join(filepath.Dir(s.Dir()), "precious")
+		must.OK(t, os.WriteFile(precious, []byte("x"), 0o600))
+		must.OK(t, os.MkdirAll(path+".x", 0o700))
+		for _, at := range []string{path, path + ".ABCDEFGHIJKL"} { // the second is its own successor
+			must.OK(t, os.WriteFile(at, append(make([]byte, claimAt), text...), 0o600))
+		}
+		must.Get(s.OpenWork())(t)
+		for until := time.Now().Add(5 * alive.Lost()); time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
+			if l, err := s.TryLock(claimKey); err != nil || l != nil {
+				break
+			}
+		}
+		if !disk.Exists(precious) {
+			t.Errorf("%q: the file of the user is gone", text)
+		}
+		must.OK(t, os.RemoveAll(s.path("claims")))
+	}
+}
+
+// A process would lock the file behind the link, which is not the one with the name, for ever.
+func TestALockThatIsALinkIsAnError(t *testing.T) {
+	s := openStore(t)
+	made, lock := filepath.Join(t.TempDir(), "made"), s.path("locks", claimKey)
+	must.OK(t, s.MakeDir(filepath.Dir(lock)))
+	must.OK(t, os.Symlink(made, lock))
+	if l, err := s.TryLock(claimKey); err == nil || l != nil || disk.Exists(made) {
+		t.Errorf("got %v, and the file behind the link: %v", err, disk.Exists(made))
+	}
+	must.OK(t, os.Remove(lock))
+}

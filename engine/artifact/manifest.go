@@ -18,6 +18,13 @@ import (
 	"rcgrpo/engine/internal/disk"
 )
 
+// MaxManifest is the size in bytes of the largest manifest, with some 200,000 files. Decoding that of a stranger may
+// take 40 times its size in memory.
+const MaxManifest = 32 << 20
+
+// mostEntries limits the parts and the ranks of a manifest.
+const mostEntries = 1 << 20
+
 // Parts are the components of a key by name: "kind", "version", "settings.lr", "seed", "input.policy". Values are
 // canonical JSON. The difference between the parts of two manifests explains why a node runs again.
 type Parts map[string]string
@@ -176,7 +183,7 @@ func EncodeManifest(m Manifest) ([]byte, error) {
 func ParseManifest(text []byte, key string) (*Manifest, error) {
 	m := new(Manifest)
 	if err := json.Unmarshal(text, m); err != nil {
-		return nil, fmt.Errorf("read the manifest: %w", err)
+		return nil, fmt.Errorf("read the manifest: %.300v", err) // it may quote the value
 	}
 	sum := sha256.Sum256(bytes.Replace(text, []byte(m.Sum), noSum, 1))
 	if m.Sum != hex.EncodeToString(sum[:]) {
@@ -219,6 +226,9 @@ func (m *Manifest) Check() error {
 // check returns an error unless ports, objects and files are below the folders of a store and the records of the
 // objects add up. Each manifest that is read has this check: those of a bundle come from a stranger.
 func (m *Manifest) check() error {
+	if len(m.Parts) > mostEntries || m.Ranks != nil && len(m.Ranks.PeakBytes)+len(m.Ranks.Waited) > mostEntries {
+		return fmt.Errorf("it has more than %d parts or ranks", mostEntries)
+	}
 	for port, o := range m.Outputs {
 		if path.Base(port) != port || !filepath.IsLocal(port) || port == "." {
 			return fmt.Errorf("%q is not a port name", port)

@@ -126,7 +126,7 @@ func (s *Store) openJob(key string) (run string, open bool) {
 			continue
 		}
 		var job struct{ Run string }
-		disk.ReadJSON(path, &job) // one that is damaged pins its key only
+		disk.ReadJSON(path, MaxManifest, &job) // one that is damaged pins its key only
 		run, open = job.Run, true
 	}
 	return run, open

@@ -99,11 +99,41 @@ func TestCollectionDeletesNothingBehindALink(t *testing.T) {
 
 // A run would write behind the link, which a stranger's store may have.
 func TestAStoreWhoseFoldersAreLinksIsRefused(t *testing.T) {
-	for _, folder := range []string{"results", "objects", "last", "staging", "work", "series"} {
+	for _, folder := range []string{"results", "objects", "last", "staging", "work", "series", "runs", "claims", "bin"} {
 		dir := t.TempDir()
 		must.OK(t, os.Symlink(t.TempDir(), filepath.Join(dir, folder)))
 		_, err := Open(dir)
 		must.Match(t, err, folder+" is no folder but a link or a file")
+	}
+	s := openStore(t)
+	must.OK(t, s.MakeDir(s.path("work")))
+	must.OK(t, os.Symlink(t.TempDir(), s.Work(key("a"))))
+	_, err := s.MakeWork(key("a"))
+	must.Match(t, err, "is no folder but a link or a file")
+}
+
+// The files behind the link are the user's, even where their content is that of the result.
+func TestFilesBehindALinkKeepTheirModeAndTime(t *testing.T) {
+	for name, text := range map[string]string{"the recorded content": "1", "another content": "2"} {
+		s := openStore(t)
+		m := commit(t, s, "a", files{"x": "1"})
+		object := s.objectDir(m.Outputs["out"].Digest)
+		home := t.TempDir()
+		own := filepath.Join(home, "x")
+		must.OK(t, os.WriteFile(own, []byte(text), 0o640))
+		old := time.Now().Add(-time.Hour).Truncate(time.Second)
+		must.OK(t, os.Chtimes(own, old, old))
+		must.OK(t, os.RemoveAll(object))
+		must.OK(t, os.Symlink(home, object))
+		if _, err := s.Lookup(m.Key); err == nil {
+			t.Errorf("%s: a folder behind a link is right", name)
+		}
+		problems := must.Get(s.Check())(t)
+		info := must.Get(os.Stat(own))(t)
+		if len(problems) == 0 || info.Mode() != 0o640 || !info.ModTime().Equal(old) {
+			t.Errorf("%s: got the problems %v, mode %v and time %v", name, problems, info.Mode(), info.ModTime())
+		}
+		must.OK(t, os.Remove(object))
 	}
 }
 

@@ -110,7 +110,7 @@ func stateName(name string) (length int, key string, ok bool) {
 // intactState compares the files of a state with its record, as those of an object.
 func intactState(dir string) bool {
 	var record []FileInfo
-	if err := disk.ReadJSON(filepath.Join(dir, recordFile), &record); err != nil {
+	if err := disk.ReadJSON(filepath.Join(dir, recordFile), MaxManifest, &record); err != nil {
 		return false
 	}
 	_, err := verifyFiles(dir, "", record, Sealed)

@@ -105,7 +105,7 @@ func (g *Staging) Commit(m Manifest, types map[string]string) (*Manifest, error)
 // so it reads all of them. The caller holds the lock of the key, or has lost it to a process that does the same.
 func (s *Store) Complete(key string) (*Manifest, error) {
 	m, dir := new(Manifest), s.path("staging", key)
-	err := disk.ReadJSON(filepath.Join(dir, recordName), m)
+	err := disk.ReadJSON(filepath.Join(dir, recordName), MaxManifest, m)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil

@@ -52,8 +52,8 @@ func Open(dir string) (*Store, error) {
 		return nil, fmt.Errorf("open store: %s was made by an older rcgrpo; name another folder (store { path } in the site "+
 			"file) or remove it", abs)
 	}
-	for _, folder := range []string{"results", "objects", "last", "staging", "work", "series"} {
-		if err := noLink(filepath.Join(abs, folder)); err != nil {
+	for _, folder := range []string{"results", "objects", "last", "staging", "work", "series", "runs", "claims", "bin"} {
+		if err := NoLink(filepath.Join(abs, folder)); err != nil {
 			return nil, fmt.Errorf("open store: %w", err)
 		}
 	}
@@ -62,9 +62,9 @@ func Open(dir string) (*Store, error) {
 	return s, s.readable()
 }
 
-// noLink returns an error if there is a link or a file in the place of a folder of the store, which may be a copy of
+// NoLink returns an error if there is a link or a file in the place of a folder of the store, which may be a copy of
 // someone else's: a run would write behind the link, and gc would delete there.
-func noLink(dir string) error {
+func NoLink(dir string) error {
 	if info, err := os.Lstat(dir); err == nil && !info.IsDir() {
 		return fmt.Errorf("%s is no folder but a link or a file: remove it, or have the whole store elsewhere "+
 			"(store { path } in the site file)", dir)
@@ -86,7 +86,7 @@ func (s *Store) MakeWork(key string) (fresh bool, err error) {
 	dir := s.Work(key)
 	err = s.inFolder(dir, func() error { return disk.Mkdir(dir, 0o700) })
 	if errors.Is(err, fs.ErrExist) {
-		return false, nil
+		return false, NoLink(dir)
 	}
 	return err == nil, err
 }
@@ -162,7 +162,7 @@ func (s *Store) Manifest(key string) (*Manifest, error) {
 		return nil, err
 	}
 	m := new(Manifest)
-	err := disk.ReadJSON(s.manifestPath(key), m)
+	err := disk.ReadJSON(s.manifestPath(key), MaxManifest, m)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, ErrNotFound
@@ -205,6 +205,8 @@ func verifyFiles(dir, address string, files []FileInfo, trusted time.Time) (seal
 			return false, edited
 		case info.ModTime().Equal(trusted):
 			continue
+		case behindLink(dir, path): // the user's own file, whose mode and time must not change
+			return false, edited
 		}
 		sealed = false
 		sum, _, err := hashFile(path)
@@ -217,6 +219,17 @@ func verifyFiles(dir, address string, files []FileInfo, trusted time.Time) (seal
 		}
 	}
 	return sealed, nil
+}
+
+// behindLink reports whether a file of an object, or a folder on the way to it, is a link. A stranger's store may have
+// one to a folder of the user.
+func behindLink(dir, path string) bool {
+	for at := path; len(at) >= len(dir); at = filepath.Dir(at) {
+		if info, err := os.Lstat(at); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // Verify is Lookup's comparison of a result with its record, whatever the times of the files.
@@ -296,7 +309,7 @@ func (s *Store) pointerPath(experiment, address string) string {
 // ErrNotFound. Its files are not checked: it explains why a node has another key now.
 func (s *Store) Last(experiment, address string) (*Manifest, error) {
 	var p pointer
-	if err := disk.ReadJSON(s.pointerPath(experiment, address), &p); err != nil || validKey(p.Key) != nil {
+	if err := disk.ReadJSON(s.pointerPath(experiment, address), MaxManifest, &p); err != nil || validKey(p.Key) != nil {
 		return nil, ErrNotFound
 	}
 	m, err := s.Manifest(p.Key)
@@ -309,7 +322,7 @@ func (s *Store) Last(experiment, address string) (*Manifest, error) {
 // Remember makes the result of a key the last one of an address. It writes nothing if that is so already.
 func (s *Store) Remember(experiment, address, key string) error {
 	var have pointer
-	if err := disk.ReadJSON(s.pointerPath(experiment, address), &have); err == nil && have.Key == key {
+	if err := disk.ReadJSON(s.pointerPath(experiment, address), MaxManifest, &have); err == nil && have.Key == key {
 		return nil
 	}
 	path := s.pointerPath(experiment, address)

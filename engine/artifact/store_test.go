@@ -560,3 +560,18 @@ func TestAnOldStoreIsRefusedWithTheWayOut(t *testing.T) {
 	_, err := Open(dir)
 	must.Match(t, err, "made by an older rcgrpo; name another folder")
 }
+
+// A manifest of a stranger may have any size, and take much more memory than that.
+func TestLargeManifestsAreNeitherReadNorWritten(t *testing.T) {
+	s := openStore(t)
+	m := commit(t, s, "a", files{"x": "1"})
+	path := s.manifestPath(m.Key)
+	must.OK(t, os.Truncate(path, MaxManifest+1))
+	_, err := s.Manifest(m.Key)
+	must.Match(t, err, "at most")
+	must.OK(t, os.Remove(path))
+	m.Parts = Parts{"a": strings.Repeat("a", MaxManifest)}
+	must.Match(t, s.writeJSON(s.Dir(), path, m), "at most")
+	m.Ranks = &Ranks{PeakBytes: make([]int64, mostEntries+1)}
+	must.Match(t, m.check(), "more than")
+}

@@ -159,7 +159,7 @@ func (c *digests) content(w seenData, at stamp, mtime int64, left []string) (str
 // remembered returns the cached digest of a digestName.
 func (c *digests) remembered(name string) cachedDigest {
 	if c.known == nil {
-		if disk.ReadJSON(c.cache, &c.known) != nil || c.known == nil {
+		if disk.ReadJSON(c.cache, disk.MaxRecord, &c.known) != nil || c.known == nil {
 			c.known = map[string]cachedDigest{} // missing, torn or foreign: start with an empty cache
 		}
 	}

@@ -26,9 +26,9 @@ var errDamaged = errors.New("damaged")
 var ErrBusy = errors.New("another process has the key")
 
 const (
-	maxManifest = 64 << 20 // bytes of the largest manifest that is read
-	listAbove   = 1000     // keys; for more of them all names are listed, which takes a request per 1,000
-	attempts    = 3        // to read an object that the network cuts
+	smallManifest = 1 << 20 // bytes; larger ones are read one at a time, because decoding may take much memory
+	listAbove     = 1000    // keys; for more of them all names are listed, which takes a request per 1,000
+	attempts      = 3       // to read an object that the network cuts
 )
 
 // maxListed limits the objects below a prefix: a list may have pages without end. Tests lower it.
@@ -156,12 +156,19 @@ func (r *Remote) read(ctx context.Context, key string) (m *artifact.Manifest, er
 			return err
 		}
 		defer body.Close()
-		b, err := io.ReadAll(io.LimitReader(body, maxManifest+1))
+		b, err := io.ReadAll(io.LimitReader(body, smallManifest))
+		if len(b) == smallManifest && err == nil {
+			r.large.Lock()
+			defer r.large.Unlock()
+			var rest []byte
+			rest, err = io.ReadAll(io.LimitReader(body, artifact.MaxManifest))
+			b = append(b, rest...)
+		}
 		if err != nil {
 			return err
 		}
-		if len(b) > maxManifest {
-			return fmt.Errorf("%w: its manifest has more than %d bytes", errDamaged, maxManifest)
+		if len(b) > artifact.MaxManifest {
+			return fmt.Errorf("%w: its manifest has more than %d bytes", errDamaged, artifact.MaxManifest)
 		}
 		if m, err = artifact.ParseManifest(b, key); err != nil {
 			err = fmt.Errorf("%w: %w", errDamaged, err)

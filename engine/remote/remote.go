@@ -22,6 +22,7 @@ type Remote struct {
 	bucket bucket
 	slots  chan struct{} // one per transfer
 
+	large     sync.Mutex // of one large manifest, while it is read
 	mu        sync.Mutex
 	report    func(address, text string)
 	reported  map[string]bool               // texts
@@ -155,7 +156,7 @@ func (r *Remote) small(ctx context.Context, f func(context.Context) error) error
 	return r.call(ctx, min(smallLimit, r.Deadline), func(ctx context.Context, _ func()) error { return f(ctx) })
 }
 
-// mostParallel bounds the goroutines of each: a result may have a million files.
+// mostParallel bounds the goroutines of each: a result may have 200,000 files.
 const mostParallel = 512
 
 // each calls f for all elements at the same time, waits for all calls and returns the first error. The calls of the

@@ -2,10 +2,12 @@ package remote
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -18,6 +20,7 @@ import (
 	"time"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
 	"rcgrpo/internal/must"
 )
 
@@ -252,4 +255,29 @@ func TestTheNetworkRestsAfterAnError(t *testing.T) {
 	if _, err := r.read(t.Context(), strings.Repeat("b", 64)); err != errResting || len(got()) != 1 {
 		t.Errorf("got %v after reports %q, want no further call and one report", err, got())
 	}
+}
+
+// probe is a bucket with a manifest that is too large. It calls check for each read behind smallManifest bytes.
+type probe struct {
+	bucket
+	check func()
+}
+
+func (p probe) Get(context.Context, string) (io.ReadCloser, error) {
+	return io.NopCloser(io.MultiReader(strings.NewReader(strings.Repeat("{", smallManifest)), p)), nil
+}
+
+func (p probe) Read(b []byte) (int, error) { p.check(); return len(b), nil }
+
+// Decoding takes much more memory than a manifest has bytes.
+func TestLargeManifestsAreReadOneAtATime(t *testing.T) {
+	var r *Remote
+	r = open(lang.Remote{Parallel: 1, Deadline: time.Minute}, nil, probe{check: func() {
+		if r.large.TryLock() {
+			r.large.Unlock()
+			t.Error("another manifest could be read meanwhile")
+		}
+	}})
+	_, err := r.read(t.Context(), strings.Repeat("0", 64))
+	must.Match(t, err, "more than")
 }

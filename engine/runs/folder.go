@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -160,7 +161,7 @@ func Create(
 	for module, path := range source.Modules {
 		source.Modules[module] = f.Path(path)
 	}
-	if err := store.MakeDir(dir); err != nil {
+	if err := cmp.Or(store.MakeDir(dir), artifact.NoLink(dir)); err != nil {
 		return f, nil, err
 	}
 	for _, sub := range []string{"nodes", "logs"} {
@@ -211,13 +212,13 @@ func runTime(started time.Time, folders []Folder) string {
 
 // Source returns the source for lang.Load.
 func (f Folder) Source() (s lang.Source, err error) {
-	err = disk.ReadJSON(f.Path("source.json"), &s)
+	err = disk.ReadJSON(f.Path("source.json"), disk.MaxRecord, &s)
 	return s, err
 }
 
 // Record returns the description of the run.
 func (f Folder) Record() (r Record, err error) {
-	err = disk.ReadJSON(f.Path("plan.json"), &r)
+	err = disk.ReadJSON(f.Path("plan.json"), disk.MaxRecord, &r)
 	return r, err
 }
 
@@ -229,7 +230,7 @@ func (f Folder) Assign(a Assignment) error {
 // Assignment returns the newest attempt at a stage.
 func (f Folder) Assignment(address string) (Assignment, error) {
 	var a Assignment
-	err := disk.ReadJSON(f.Path("nodes", FileName(address)+".json"), &a)
+	err := disk.ReadJSON(f.Path("nodes", FileName(address)+".json"), disk.MaxRecord, &a)
 	if errors.Is(err, fs.ErrNotExist) {
 		return a, fmt.Errorf("run folder %s has not started %s", f, address)
 	}
@@ -296,7 +297,7 @@ func Find(store *artifact.Store, experiment, name string) (Folder, error) {
 		if back < len(found) {
 			return found[back], nil
 		}
-		return "", missingRun(store, name, all)
+		return "", missingRun(store, strings.TrimPrefix(of+"/"+path.Base(name), "/"), all)
 	}
 	if i := slices.IndexFunc(all, func(f Folder) bool { return f.Name() == name || f.ID() == name }); i >= 0 {
 		return all[i], nil
@@ -345,5 +346,5 @@ var latest = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^
 
 // WriteJSON replaces a file, so that a reader sees the old or the new content.
 func WriteJSON(path string, v any) error {
-	return disk.WriteJSON(filepath.Dir(path), path, v)
+	return disk.WriteJSON(filepath.Dir(path), path, disk.MaxRecord, v)
 }

@@ -68,8 +68,9 @@ func (h Holder) Text() string {
 }
 
 // Adopt makes this process responsible for the stage until the file is closed; nil if another engine is responsible.
+// Process 1, which a stranger's store may name, is no stage: kill(-1) would end all processes of the user.
 func (h Holder) Adopt() *os.File {
-	if h.remote() || h.Run.Live() {
+	if h.PID <= 1 || h.remote() || h.Run.Live() {
 		return nil
 	}
 	f, err := os.OpenFile(h.Run.Path("nodes", FileName(h.Address)+".adopter"), os.O_CREATE|os.O_RDWR, 0o600)
@@ -139,7 +140,7 @@ func Orphans(store *artifact.Store) ([]Orphan, error) {
 // findOrphan returns the running stage that holds the lock of a key, if its run has ended.
 func findOrphan(store *artifact.Store, key string) *Orphan {
 	o := &Orphan{Key: key}
-	if store.Holder(key, &o.Holder) != nil || o.PID == 0 || o.remote() || o.Run.Live() || !proc.Same(o.PID, o.Start) {
+	if store.Holder(key, &o.Holder) != nil || o.PID <= 1 || o.remote() || o.Run.Live() || !proc.Same(o.PID, o.Start) {
 		return nil
 	}
 	o.Progress = ReadEvents(o.Run.Events(o.Address)).Progress

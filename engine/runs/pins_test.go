@@ -48,3 +48,26 @@ func TestPinsOfARunCountWhileItOrItsStagesLive(t *testing.T) {
 	must.OK(t, os.WriteFile(job+".exit", nil, 0o600))
 	want("after the end of the job")
 }
+
+// A run would write behind the link, which a stranger's store may have.
+func TestRunsBehindALinkAreRefused(t *testing.T) {
+	store := must.Get(artifact.Open(filepath.Join(t.TempDir(), "store")))(t)
+	must.OK(t, store.MakeDir(store.Runs("")))
+	must.OK(t, os.Symlink(t.TempDir(), store.Runs("x")))
+	_, _, err := runs.Create(store, lang.Source{}, nil, runs.Record{Experiment: "x"})
+	must.Match(t, err, "is no folder but a link or a file")
+}
+
+// A stranger's store may name any process as the holder of a lock.
+func TestProcess1IsNoStage(t *testing.T) {
+	store := must.Get(artifact.Open(filepath.Join(t.TempDir(), "store")))(t)
+	key := fmt.Sprintf("%064x", 1)
+	lock := must.Get(store.TryLock(key))(t)
+	h, _ := runs.Assignment{}.Holder(runs.Folder(t.TempDir())).WithProcess(1)
+	must.OK(t, os.Mkdir(h.Run.Path("nodes"), 0o700))
+	must.OK(t, h.Write(lock.File()))
+	if all := must.Get(runs.Orphans(store))(t); len(all) != 0 || h.Adopt() != nil {
+		t.Errorf("process 1 is the orphan %v, or was adopted", all)
+	}
+	must.OK(t, lock.Unlock())
+}

@@ -52,7 +52,7 @@ func WriteRank(dir string, s RankState) error { return WriteJSON(rankFile(dir, s
 func ReadRanks(dir string, count int) []RankState {
 	all := make([]RankState, count)
 	for rank := range all {
-		if err := disk.ReadJSON(rankFile(dir, rank), &all[rank]); err != nil {
+		if err := disk.ReadJSON(rankFile(dir, rank), disk.MaxRecord, &all[rank]); err != nil {
 			all[rank] = RankState{Rank: rank}
 		}
 	}

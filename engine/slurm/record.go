@@ -70,7 +70,7 @@ func (a *attempt) file(suffix string) string { return a.path + "." + suffix }
 // exit returns the end of the attempt; ok is false if it is not recorded.
 func (a *attempt) exit() (e exit, ok bool) {
 	os.ReadDir(filepath.Dir(a.path)) // refreshes the names of a network file system
-	return e, disk.ReadJSON(a.file("exit"), &e) == nil
+	return e, disk.ReadJSON(a.file("exit"), disk.MaxRecord, &e) == nil
 }
 
 // end records the end of the attempt, once: it returns the end that the first process has recorded. A record that a
@@ -114,7 +114,7 @@ type sign struct {
 
 // sign returns the newest sign of life; the zero value if the attempt has not started.
 func (a *attempt) sign() (s sign) {
-	if disk.ReadJSON(a.file("alive"), &s) != nil { // opening it refreshes its time on a network file system
+	if disk.ReadJSON(a.file("alive"), disk.MaxRecord, &s) != nil { // opening it refreshes its time on a network file system
 		return sign{}
 	}
 	if info, err := os.Stat(a.file("alive")); err == nil {
@@ -136,7 +136,7 @@ func readAttempt(path string) (*attempt, error) {
 		return nil, err
 	}
 	a := &attempt{path: path, n: n}
-	return a, disk.ReadJSON(path, &a.record)
+	return a, disk.ReadJSON(path, disk.MaxRecord, &a.record)
 }
 
 // attempts returns the attempts of a key in their order.

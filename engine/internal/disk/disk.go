@@ -290,11 +290,14 @@ func ReadPlain(path string, limit int64) ([]byte, error) {
 	return io.ReadAll(f)
 }
 
-// WriteJSON is Overwrite with the JSON of v.
-func WriteJSON(dir, path string, v any) error {
+// WriteJSON is Overwrite with the JSON of v, which has at most limit bytes, because no more are read.
+func WriteJSON(dir, path string, limit int, v any) error {
 	b, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
+	switch {
+	case err != nil:
 		return fmt.Errorf("write %s: %w", path, err)
+	case len(b) >= limit:
+		return fmt.Errorf("write %s: it has %d bytes, and at most %d are read", path, len(b), limit)
 	}
 	return Overwrite(dir, path, append(b, '\n'))
 }
@@ -302,14 +305,14 @@ func WriteJSON(dir, path string, v any) error {
 // ErrDamaged reports a record that a power cut or an edit has left unreadable.
 var ErrDamaged = errors.New("is damaged")
 
-// ReadJSON reads a record of at most MaxRecord bytes. Text that is no JSON of v is ErrDamaged.
-func ReadJSON(path string, v any) error {
-	b, err := ReadPlain(path, MaxRecord)
+// ReadJSON reads a record of at most limit bytes. Text that is no JSON of v is ErrDamaged.
+func ReadJSON(path string, limit int64, v any) error {
+	b, err := ReadPlain(path, limit)
 	if err != nil {
 		return err
 	}
 	if err := json.Unmarshal(b, v); err != nil {
-		return fmt.Errorf("%s %w: %w", path, ErrDamaged, err)
+		return fmt.Errorf("%s %w: %.300v", path, ErrDamaged, err) // it may quote the value
 	}
 	return nil
 }

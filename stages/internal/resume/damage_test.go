@@ -3,6 +3,7 @@ package resume
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -246,5 +247,34 @@ func TestRowsOfScratchFollowNoLink(t *testing.T) {
 	}
 	if text := must.Get(os.ReadFile(own))(t); string(text) != "own" {
 		t.Errorf("the user's file has %q", text)
+	}
+}
+
+// States are removed in the folders of a scratch folder, and so is what no state names.
+func TestFoldersOfScratchThatAreLinksAreRefused(t *testing.T) {
+	for _, folder := range []string{"states", "log", "log.7", "rows", "folders"} {
+		dir := t.TempDir()
+		must.OK(t, os.Symlink(t.TempDir(), filepath.Join(dir, folder)))
+		_, err := Open(dir, 0, 1, 0)
+		must.Match(t, err, folder+" is no folder but a link or a file")
+	}
+}
+
+// A folder of a state becomes the port of a result, which may be sent elsewhere.
+func TestAStateNamesNoFolderElsewhere(t *testing.T) {
+	for _, to := range []string{"../../precious", "link"} {
+		dir := trained(t)
+		must.OK(t, os.Symlink(t.TempDir(), filepath.Join(dir, "folders", "link")))
+		c := must.Get(Open(dir, 0, 1, 0))(t)
+		state := filepath.Join(c.states(), stateName(4))
+		s := must.Get(readState(state))(t)
+		s.Folders["best"] = folder{Dir: to}
+		text := must.Get(json.Marshal(s))(t)
+		digest := sha256.Sum256(text)
+		text = append(fmt.Appendf(nil, "%x\n", digest), text...)
+		must.OK(t, os.WriteFile(filepath.Join(state, stateFile), text, 0o600))
+		if _, err := c.whole(state); err == nil {
+			t.Errorf("%s: the state is whole", to)
+		}
 	}
 }
