@@ -161,7 +161,7 @@ func (g *gathering) data(in *Input, a *artifact.Artifact) error {
 
 func (g *gathering) dataset(name string, in *Input, a *artifact.Artifact) error {
 	m := Mixture{Label: name, Seed: in.Ref.Seed, Source: in.port()}
-	for row, err := range artifact.KeptRows[rl.Trajectory](a, rl.DatasetFile) {
+	for row, err := range artifact.Rows[rl.Trajectory](a, rl.DatasetFile) {
 		if err != nil {
 			return err
 		}

@@ -3,39 +3,27 @@ package artifact
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
 )
 
 // Rows reads a file of JSON Lines, one T per line, and decompresses it if its name ends in ".gz". It stops at
-// the first error and yields it, with file and line, beside a zero T. A reader that keeps something of each row calls
-// KeptRows.
+// the first error and yields it, with file and line, beside a zero T. Readers keep something of each row, so without a
+// budget of the store, the file may have RowsBytes and MaxRows, or more rows if it is large.
 func Rows[T any](a *Artifact, file string) iter.Seq2[T, error] {
 	return rowsWithin[T](a.Path(file), a.budget)
 }
 
-// KeptRows is Rows for a reader that keeps something of each row: without a budget of the store, the file may have
-// RowsBytes and MaxRows.
-func KeptRows[T any](a *Artifact, file string) iter.Seq2[T, error] {
-	budget := a.budget
-	if info, err := os.Stat(a.Path(file)); err == nil && budget == nil {
-		budget = &Budget{RowsBytes(info.Size()), MaxRows, maxRow}
-	}
-	return rowsWithin[T](a.Path(file), budget)
-}
-
-// AllRows returns the rows that KeptRows reads; none after an error.
+// AllRows returns the rows that Rows reads; none after an error.
 func AllRows[T any](a *Artifact, file string) (rows []T, err error) {
-	for row, err := range KeptRows[T](a, file) {
+	for row, err := range Rows[T](a, file) {
 		if err != nil {
 			return nil, err
 		}
@@ -74,13 +62,14 @@ const (
 	FewRowsBytes = 512 << 20
 	MaxRows      = 2_000_000
 	maxGrowth    = 100
+	leastRow     = 64 // bytes of a row in a file of more than MaxRows
 )
 
 // RowsBytes limits the decompressed rows of a file with size bytes. A long training has gigabytes of them, but text of
 // models compresses far less than a file that is made to fill memory or a disk.
 func RowsBytes(size int64) int64 { return max(FewRowsBytes, maxGrowth*size) }
 
-// maxRow limits the rows of files without a budget, in bytes: a row is held as a whole. Tests lower it.
+// maxRow limits each row of files without a budget, in bytes: a row is held as a whole. Tests lower it.
 var maxRow int64 = 256 << 20
 
 func (b *budgeted) Read(p []byte) (int, error) {
@@ -105,10 +94,10 @@ func (b *budgeted) begin() error {
 	return nil
 }
 
-// rowsWithin is ReadRows with a budget; nil limits rows only, to maxRow.
+// rowsWithin is ReadRows with a budget; nil is that of the size of the file.
 func rowsWithin[T any](path string, budget *Budget) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		budget := cmp.Or(budget, &Budget{math.MaxInt64, math.MaxInt64, maxRow})
+		budget := budget
 		var zero T
 		f, err := os.Open(path)
 		if err != nil {
@@ -116,6 +105,9 @@ func rowsWithin[T any](path string, budget *Budget) iter.Seq2[T, error] {
 			return
 		}
 		defer f.Close()
+		if info, err := f.Stat(); err == nil && budget == nil {
+			budget = &Budget{RowsBytes(info.Size()), max(MaxRows, info.Size()/leastRow), maxRow}
+		}
 		in := &budgeted{r: bufio.NewReaderSize(f, 1<<16), Budget: budget}
 		if strings.HasSuffix(path, ".gz") {
 			if in.r, err = gzip.NewReader(in.r); err != nil {

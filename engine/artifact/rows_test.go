@@ -143,7 +143,7 @@ func TestRowsStopAtTheBudgetOfTheirStore(t *testing.T) {
 }
 
 // A few kilobytes of gzip in a shared store can contain more rows than the memory.
-func TestRowsThatAreKeptHaveALimit(t *testing.T) {
+func TestRowsOfAFileHaveALimit(t *testing.T) {
 	for name, tc := range map[string]struct {
 		line, lines int
 		want        string
@@ -162,7 +162,11 @@ func TestRowsThatAreKeptHaveALimit(t *testing.T) {
 			must.OK(t, errors.Join(w.Flush(), z.Close()))
 			s := openStore(t)
 			m := commit(t, s, "a", files{"rows.jsonl.gz": packed.String()})
-			_, err := AllRows[row](must.Get(s.Open(m, "out"))(t), "rows.jsonl.gz")
+			a := must.Get(s.Open(m, "out"))(t)
+			_, err := AllRows[row](a, "rows.jsonl.gz")
+			must.Match(t, err, tc.want)
+			for _, err = range ReadRows[row](a.Path("rows.jsonl.gz")) {
+			}
 			must.Match(t, err, tc.want)
 		})
 	}

@@ -114,7 +114,8 @@ type sign struct {
 
 // sign returns the newest sign of life; the zero value if the attempt has not started.
 func (a *attempt) sign() (s sign) {
-	if disk.ReadJSON(a.file("alive"), disk.MaxRecord, &s) != nil { // opening it refreshes its time on a network file system
+	// Opening it refreshes its time on a network file system.
+	if disk.ReadJSON(a.file("alive"), disk.MaxRecord, &s) != nil {
 		return sign{}
 	}
 	if info, err := os.Stat(a.file("alive")); err == nil {

@@ -81,7 +81,7 @@ func (s *settings) examples(job *engine.Job, policy *checkpoint.Policy, conditio
 		if err != nil {
 			return nil, err
 		}
-		for t, err := range artifact.KeptRows[rl.Trajectory](data, rl.DatasetFile) {
+		for t, err := range artifact.Rows[rl.Trajectory](data, rl.DatasetFile) {
 			if err != nil {
 				return nil, err
 			}

@@ -26,7 +26,6 @@ type Client struct {
 	secrets  *proc.Secrets // the key, masked in all that the server sends
 	http     *http.Client  // nil for a replay, which reads the record only
 	rate     *Rate
-	budget   *budget
 	record   *record
 	logf     func(format string, args ...any)
 	backoff  time.Duration // half of the longest wait before the second attempt
@@ -44,7 +43,7 @@ func newClient(s *Settings, l *Calls, p Price, rate *Rate, path string, logf fun
 		return nil, fmt.Errorf("read the calls of the last attempt: %w", err)
 	}
 	return &Client{settings: s, limits: l, price: p, key: key, secrets: proc.NewSecrets(key), rate: rate, record: r,
-		budget: &budget{limit: l.Budget, spent: Sum(r.all(), p).Dollars}, logf: logf, backoff: FirstBackoff,
+		logf: logf, backoff: FirstBackoff,
 		http: &http.Client{
 			Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: l.Parallel,
 				MaxResponseHeaderBytes: 1 << 20},
@@ -53,8 +52,8 @@ func newClient(s *Settings, l *Calls, p Price, rate *Rate, path string, logf fun
 }
 
 const (
-	maxRequest  = 32 << 20 // bytes of a body; no model has such a context
-	maxResponse = 8 << 20  // bytes of a body, after its decompression
+	maxRequest  = 8 << 20  // bytes of a body; no model has such a context
+	maxResponse = 2 << 20  // bytes of a body, after its decompression; no model writes as much
 	maxRejected = 64 << 10 // bytes of a body without a reply that the record keeps
 )
 
@@ -107,11 +106,10 @@ func (c *Client) attempt(ctx context.Context, row *Row, body []byte) (pause time
 	if err := c.rate.Take(ctx, len(body)/bytesPerToken); err != nil {
 		return 0, err
 	}
-	if err := c.budget.check(); err != nil {
+	if err := c.record.check(c.limits.Budget, 0); err != nil {
 		return 0, err
 	}
 	row.Dollars = c.price.unknown(len(body))
-	defer func() { c.budget.add(row.Dollars) }()
 	row.Outcome, row.Date = OutcomeSent, time.Now().UTC().Format(time.RFC3339)
 	if err := c.record.write(*row); err != nil {
 		return 0, err

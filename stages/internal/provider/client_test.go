@@ -19,10 +19,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"rcgrpo/bench/fixtures"
 	"rcgrpo/bfcl"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/internal/must"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
 )
 
 // first returns the path, headers and body of the first request of a conversation with the settings.
@@ -279,7 +281,7 @@ func TestRepliesAreLimitedAfterDecompression(t *testing.T) {
 			w.Write(packed.Bytes())
 		})
 		line := must.Get(encode(row))(t)
-		if err == nil || len(line) > 1<<20 || !strings.Contains(row.Error, "more than 8388608 bytes") {
+		if err == nil || len(line) > 1<<20 || !strings.Contains(row.Error, "more than 2097152 bytes") {
 			t.Errorf("status %d: got a row of %d bytes, %.200s and %v", status, len(line), row.Error, err)
 		}
 	}
@@ -325,6 +327,35 @@ func TestRepliesThatAreNoUTF8AreThoseOfTheirRecord(t *testing.T) {
 	must.OK(t, json.Unmarshal(must.Get(json.Marshal(row))(t), &recorded))
 	if recorded.Response != row.Response || !strings.Contains(row.Response, "a\ufffdb") {
 		t.Errorf("the reply is %q, its record %q", row.Response, recorded.Response)
+	}
+}
+
+// A server whose replies cost nothing cannot fill the memory.
+func TestWhatAStageHasInMemoryHasALimit(t *testing.T) {
+	s := serveReplies(t)
+	s.replies = [][]byte{[]byte(`{"choices": [{"message": {}}], "usage": {}}`)}
+	m := s.open(t, Settings{API: "glm", Model: "m"}, inventedTools{})
+	reply := Row{Outcome: OutcomeReply, Response: strings.Repeat("x", maxResponse)}
+	for reply.Attempt = 1; reply.Attempt <= mostBytes/maxResponse; reply.Attempt++ {
+		m.client.record.put(Row{Attempt: reply.Attempt, Outcome: OutcomeSent})
+		m.client.record.put(reply)
+	}
+	must.Get(m.client.send(t.Context(), Call{Task: "at the limit"}, []byte(`{}`)))(t)
+	_, err := m.client.send(t.Context(), Call{Task: "beyond"}, []byte(`{}`))
+	if err == nil || !strings.Contains(err.Error(), "fewer bytes") || len(s.bodies) != 1 {
+		t.Errorf("%d requests were sent, want 1, and the error is %v", len(s.bodies), err)
+	}
+	for i := range mostBytes/meanBytes + 1 { // a stage of many calls
+		m.client.record.put(Row{Call: Call{Member: i}})
+	}
+	must.OK(t, m.client.record.check(0, 0))
+	m.client.record.bytes = mostBytes
+	s.replies = append(s.replies, s.replies...)
+	task := &bfcl.Task{ID: "long", Classes: []string{"TicketAPI"}, Turns: []bfcl.Turn{{User: strings.Repeat("x", 1<<20)}}}
+	_, err = play(t.Context(), m, fixtures.Benchmark(t), blocks.DefaultLimits(), []rl.Rollout{{Task: task}},
+		func(*rl.Trajectory) {})
+	if err == nil || !strings.Contains(err.Error(), "fewer bytes") || len(s.bodies) != 2 {
+		t.Errorf("a long episode: %d requests were sent, want 2, and the error is %v", len(s.bodies), err)
 	}
 }
 

@@ -2,8 +2,6 @@ package provider
 
 import (
 	"fmt"
-	"strings"
-	"sync"
 
 	"rcgrpo/bfcl"
 )
@@ -90,29 +88,4 @@ func (p Price) Expect(data *bfcl.Data, tasks []*bfcl.Task) (dollars float64) {
 		dollars += p.cost(Usage{Input: input / bytesPerToken, Output: replies * tokensPerReply})
 	}
 	return dollars
-}
-
-// budget limits the dollars of the calls of a stage.
-type budget struct {
-	limit float64 // 0: none
-
-	mu    sync.Mutex
-	spent float64
-}
-
-// check returns an error if the budget is used up.
-func (b *budget) check() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.limit > 0 && b.spent >= b.limit {
-		return fmt.Errorf("the budget of $%s is used up: $%.2f are spent; raise calls.budget and run again, which "+
-			"repeats no finished call", strings.TrimSuffix(fmt.Sprintf("%.2f", b.limit), ".00"), b.spent)
-	}
-	return nil
-}
-
-func (b *budget) add(dollars float64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.spent += dollars
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"rcgrpo/engine/journal"
@@ -104,6 +105,8 @@ type record struct {
 	rows  map[Call][]Row   // by attempt
 	asked map[Call]string  // digests of the requests that find has looked up
 	read  map[Call]int     // attempts whose rows find has returned
+	spent float64          // dollars of all rows; a call in flight counts with the estimate of `plan`
+	bytes int              // of responses and trajectories
 	file  *journal.Journal // nil for a replay
 }
 
@@ -118,7 +121,11 @@ func newRecord(rows []Row) *record {
 // put adds a row, or replaces the row of the same attempt.
 func (r *record) put(row Row) {
 	list := r.rows[row.Call]
+	r.spent += row.Dollars
+	r.bytes += len(row.Response)
 	if at := row.Attempt - 1; 0 <= at && at < len(list) {
+		r.spent -= list[at].Dollars
+		r.bytes -= len(list[at].Response)
 		list[at] = row
 	} else {
 		list = append(list, row)
@@ -185,6 +192,29 @@ func (r *record) write(row Row) error {
 	defer r.mu.Unlock()
 	r.put(row)
 	return r.file.Append(row)
+}
+
+// Bounds of what a stage, or a replay, has in memory until it ends: responses, and trajectories with results of tools.
+const (
+	mostBytes = 256 << 20
+	meanBytes = 64 << 10 // of each call on average, for a stage of many calls
+)
+
+// check counts the bytes of a trajectory. It returns an error if the budget is used up, unless it is 0, or if there are
+// too many bytes for a further call.
+func (r *record) check(budget float64, bytes int) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.bytes += bytes
+	if budget > 0 && r.spent >= budget {
+		return fmt.Errorf("the budget of $%s is used up: $%.2f are spent; raise calls.budget and run again, which "+
+			"repeats no finished call", strings.TrimSuffix(fmt.Sprintf("%.2f", budget), ".00"), r.spent)
+	}
+	if most := max(mostBytes, meanBytes*len(r.rows)); r.bytes > most {
+		return fmt.Errorf("the replies and episodes of %d calls have %d bytes, more than %d: use a server that sends fewer "+
+			"bytes, or fewer tasks or samples per stage", len(r.rows), r.bytes, most)
+	}
+	return nil
 }
 
 // all returns the rows in the order of calls and attempts.

@@ -63,7 +63,7 @@ func (c *Result) Replay(ctx context.Context) (calls int, faults []string, err er
 			s.Samples, len(tasks))}, nil
 	}
 	m := &Model{client: &Client{settings: endpoint, limits: &Calls{Parallel: 1}, record: newRecord(r.rows)}}
-	again, err := play(ctx, m, c.Benchmark, s.Limits, rollouts, nil)
+	again, err := play(ctx, m, c.Benchmark, s.Limits, rollouts, func(*rl.Trajectory) {})
 	if err != nil {
 		return 0, nil, err
 	}

@@ -85,11 +85,7 @@ func (s Sampling) Run(ctx context.Context, job *engine.Job, tasks []*bfcl.Task) 
 	if err != nil {
 		return nil, err
 	}
-	progress := sampling.Progress(job, len(rollouts))
-	trajectories, err := play(ctx, m, job.Site.BFCL, s.Limits, rollouts, func(_ int, t *rl.Trajectory) error {
-		progress(t)
-		return nil
-	})
+	trajectories, err := play(ctx, m, job.Site.BFCL, s.Limits, rollouts, sampling.Progress(job, len(rollouts)))
 	cost := Sum(m.Rows(), price)
 	job.Logf("%d attempts, %d replies, $%.4f", cost.Attempts, cost.Replies, cost.Dollars)
 	if failed := m.Failed(); err == nil && len(failed) > 0 {
@@ -134,7 +130,7 @@ func (s Sampling) open(job *engine.Job) (*Model, Price, error) {
 
 // play plays episodes with a model, whose tools are described in the folder of the benchmark's data.
 func play(ctx context.Context, m *Model, benchmark string, limits *blocks.Limits, episodes []rl.Rollout,
-	finished func(int, *rl.Trajectory) error) ([]*rl.Trajectory, error) {
+	finished func(*rl.Trajectory)) ([]*rl.Trajectory, error) {
 	if benchmark == "" {
 		return nil, errors.New("an API model reads the documents of the benchmark's tools: set the " +
 			"folder of its data in the site file, data { bfcl = \"...\" }, or run `make build`")
@@ -155,7 +151,11 @@ func play(ctx context.Context, m *Model, benchmark string, limits *blocks.Limits
 		}
 	}
 	collector := &rl.Collector{Policy: m, Environment: rl.Benchmark(settings, *limits)}
-	trajectories, _, err := collector.Collect(ctx, episodes, finished)
+	trajectories, _, err := collector.Collect(ctx, episodes, func(_ int, t *rl.Trajectory) error {
+		finished(t)
+		text, err := encode(t)
+		return errors.Join(err, m.client.record.check(0, len(text)))
+	})
 	return trajectories, err
 }
 

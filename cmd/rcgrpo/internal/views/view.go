@@ -224,7 +224,7 @@ func (v *View) tasks(file string) error {
 
 // trajectories prints the number of trajectories by origin, token and stop reason, and one as a conversation.
 func (v *View) trajectories(file string) error {
-	all, t, err := rows(v, file, func(t rl.Trajectory) string { return t.Task })
+	all, t, err := rows(v, file, func(t *rl.Trajectory) string { return t.Task })
 	if err != nil {
 		return err
 	}
@@ -233,11 +233,11 @@ func (v *View) trajectories(file string) error {
 			return err
 		}
 	}
-	v.conversation(&t)
+	v.conversation(t)
 	return nil
 }
 
-func trajectoryTable(all []rl.Trajectory) *output.Table {
+func trajectoryTable(all []*rl.Trajectory) *output.Table {
 	counts := Groups[struct{ n, reward, calls, errors int }]{}
 	for _, t := range all {
 		n := counts.Of(t.Origin, t.Token, t.Stop)
