@@ -200,29 +200,30 @@ func (s *Study) forecastTable() *page.Table {
 				inside++
 			}
 		}
-		of := func(metric, by string) page.Cell {
-			l := a.logged(s.Windows, metric)
-			if shares := l.before(metric); len(shares) > 0 {
-				return meanShare(shares).From(l.source(by + ", mean over seeds"))
+		share := func(metric, by string) page.Cell {
+			selected := a.logged(s.Windows, metric)
+			if shares := selected.before(metric); len(shares) > 0 {
+				return meanShare(shares).From(selected.source(by + ", mean over seeds"))
 			}
 			return page.Text("–")
 		}
-		before, after, measured := "as logged before the first update", "as logged at that update", a.logged(s.Windows,
-			"forecast_low", "forecast_high", "zero_variance")
-		t.Add(series.Arm, page.Text("%s", a.Label), of("forecast_zero_variance", before), of("forecast_all_right", before),
-			of("forecast_all_wrong", before), of("zero_variance", after), of("all_right", after), of("all_wrong", after),
+		const before, after = "as logged before the first update", "as logged at that update"
+		measured := a.logged(s.Windows, "forecast_low", "forecast_high", "zero_variance")
+		t.Add(series.Arm, page.Text("%s", a.Label), share("forecast_zero_variance", before),
+			share("forecast_all_right", before), share("forecast_all_wrong", before), share("zero_variance", after),
+			share("all_right", after), share("all_wrong", after),
 			page.Text("%d of %d", inside, len(series.Points)).From(measured.source("measured within the band")))
 		allInside, all = allInside+inside, all+len(series.Points)
 		sources = page.Together("", "", sources, a.logged(s.Windows, "zero_variance").source(""))
 	}
-	share, verdict := page.Share(allInside, all), "compatible with 95 %"
-	if share.Interval != nil && share.Interval.High < 0.95 {
+	total, verdict := page.Share(allInside, all), "compatible with 95 %"
+	if total.Interval != nil && total.Interval.High < 0.95 {
 		verdict = "fewer than 95 %"
 	}
 	t.Rows = append(t.Rows, page.Row{Arm: page.NoArm, Group: "Claim", Cells: []page.Cell{
 		page.Text("All trainings"), page.Text("–"), page.Text("–"), page.Text("–"), page.Text("–"), page.Text("–"),
 		page.Text("–"),
-		page.Text("%d of %d", allInside, all).With("%s · %s", verdict, page.PercentRange(*share.Interval)).
+		page.Text("%d of %d", allInside, all).With("%s · %s", verdict, page.PercentRange(*total.Interval)).
 			From(page.Source{From: sources.From, Rows: "forecast_low, forecast_high, zero_variance",
 				By: "measured within the band, of all trainings"})}})
 	return t

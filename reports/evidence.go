@@ -31,7 +31,7 @@ type Evidence struct {
 	Compare   []Comparison   `json:"compare,omitempty"`
 	Maps      []Map          `json:"maps,omitempty"` // map blocks of the report
 	Windows   Windows        `json:"windows"`
-	Chosen    []Chosen       `json:"chosen,omitempty"` // section blocks of the report
+	Sections  []Section      `json:"chosen,omitempty"` // section blocks of the report
 	Failures  []page.Failure `json:"failures,omitempty"`
 
 	References []Reference `json:"references,omitempty"`
@@ -241,9 +241,9 @@ func (ev *Evidence) check() error {
 	if early, late := ev.Windows.Early, ev.Windows.Late; early < 0 || late < 0 || (early == 0) != (late == 0) {
 		return fmt.Errorf("its windows have %d and %d updates, but a page has two windows or none", early, late)
 	}
-	chosen := len(ev.Chosen) + len(ev.Compare) + len(ev.Maps) + len(ev.Notes) + len(ev.Overrides) + len(ev.Arms) +
+	chosen := len(ev.Sections) + len(ev.Compare) + len(ev.Maps) + len(ev.Notes) + len(ev.Overrides) + len(ev.Arms) +
 		len(ev.Failures)
-	for _, one := range ev.Chosen {
+	for _, one := range ev.Sections {
 		chosen += len(one.Show)
 	}
 	for _, one := range ev.Compare {

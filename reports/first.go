@@ -136,9 +136,9 @@ func (s *Study) crossGroup(how Comparison, set string) string {
 func (s *Study) crossCell(label, set string, how Comparison) page.Cell {
 	a := s.arm(label)
 	if how.ofTraining() {
-		of := a.logged(s.Windows, how.Outcome)
+		selected := a.logged(s.Windows, how.Outcome)
 		var late []float64
-		for _, run := range of.runs {
+		for _, run := range selected.runs {
 			_, values, _ := run.values(how.Outcome)
 			late = append(late, lateValue(values, s.Windows))
 		}
@@ -147,7 +147,7 @@ func (s *Study) crossCell(label, set string, how Comparison) page.Cell {
 			return page.Text("–")
 		}
 		mean := stats.Mean(late)
-		return page.Cell{Text: how.value(mean), Value: &mean}.From(of.source(byLate))
+		return page.Cell{Text: how.value(mean), Value: &mean}.From(selected.source(byLate))
 	}
 	cell := a.scored(set, true).cell(byReward)
 	cell.Detail, cell.Counts = "", nil

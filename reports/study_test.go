@@ -51,7 +51,7 @@ func scored(seed int64, passes string) SeedRun {
 }
 
 // of is one side of a contrast.
-func of(runs ...SeedRun) selection { return (&Arm{Label: "arm", Runs: runs}).under("", "", true) }
+func of(runs ...SeedRun) episodes { return (&Arm{Label: "arm", Runs: runs}).under("", "", true) }
 
 func TestPairedDifferencesByHand(t *testing.T) {
 	a := of(scored(1, "1100"), scored(2, "1000"))

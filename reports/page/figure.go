@@ -94,7 +94,8 @@ type Point struct {
 // Add appends a series unless it is empty. Curves are smoothed over a twentieth of the longest one.
 func (f *Figure) Add(s Series) {
 	if len(s.Curves)+len(s.Points) > 0 {
-		f.Series, f.Smooth = append(f.Series, s), max(f.Smooth, len(s.X)/20)
+		f.Series = append(f.Series, s)
+		f.Smooth = max(f.Smooth, len(s.X)/20)
 	}
 }
 
