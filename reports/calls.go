@@ -197,7 +197,7 @@ func (s *Study) callsTable() *page.Table {
 	if changed {
 		t.Notes = append(t.Notes, "Marked: the API returned several names, so the model behind it changed during the calls.")
 	}
-	return t.OrNil()
+	return t
 }
 
 // Recorded is the result of a stage that sampled from an endpoint, with what a replay of its calls reads.

@@ -127,7 +127,7 @@ func (s *Study) dataTable() *page.Table {
 		row("total", "", "number of tasks", every, length)
 		row("families", "", "number of families", every, families)
 	}
-	return t.OrNil()
+	return t
 }
 
 // certificateTable counts the overlap of test sets with the training set of their stage and seed. A sound split shares
@@ -159,7 +159,7 @@ func (s *Study) certificateTable() *page.Table {
 				page.Whole(max(c.Families.TestTasks, c.GroundTruths.TestTasks)).From(source))
 		}
 	}
-	return t.OrNil()
+	return t
 }
 
 // summaryNames explain the counts in summary.json of a curate stage.
@@ -214,7 +214,7 @@ func (s *Study) statisticsTable() *page.Table {
 			rows.add(t, "", d.Seed, cells...)
 		}
 	}
-	return t.OrNil()
+	return t
 }
 
 // portsOfTasks returns the port of the task set that contains each task, among the sets of that seed and of none, or
@@ -263,5 +263,5 @@ func (s *Study) originTable() *page.Table {
 			row(d.Summary[count], cmp.Or(summaryNames[count], count), count, "summary.json")
 		}
 	}
-	return t.OrNil()
+	return t
 }

@@ -298,7 +298,7 @@ func (s *Study) gapTable(set string) *page.Table {
 			page.Text("%s", c.between(interval)).With("%s", over).From(c.own("interval "+over)),
 			page.Text("%s", page.Probability(c.p())).From(c.own("p over seeds or the largest of McNemar's exact tests")))
 	}
-	return t.OrNil()
+	return t
 }
 
 // comparable reports whether both arms have the outcome of a comparison, on at least one set.

@@ -9,7 +9,7 @@ import (
 )
 
 // efficiencyTable compares the forecast efficiency of RC-GRPO (docs/training.md 6) with its measured gain over GRPO
-// from the same initialisation, on the first set of tasks; nil without a forecast of an efficiency.
+// from the same initialisation, on the first set of tasks. It is empty without a forecast of an efficiency.
 func (s *Study) efficiencyTable() *page.Table {
 	set := s.firstSet()
 	how, decoding := Comparison{}, "by greedy decoding"
@@ -41,7 +41,7 @@ func (s *Study) efficiencyTable() *page.Table {
 		t.Add(i, append([]page.Cell{page.Text("%s", a.Label), forecast("forecast_efficiency_none"),
 			forecast("forecast_efficiency_full"), forecast("forecast_transfer")}, s.gainOverGRPO(a, set, how)...)...)
 	}
-	return t.OrNil()
+	return t
 }
 
 // gainOverGRPO shows the first arm that GRPO trained from the checkpoints of an RC-GRPO arm, and the difference in

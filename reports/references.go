@@ -201,7 +201,7 @@ func (s *Study) referenceParts() []page.Part {
 				}
 			}
 		}
-		parts = slices.Concat(parts, all.OrNil().Parts(set), parted.OrNil().Parts(set))
+		parts = slices.Concat(parts, all.Parts(set), parted.Parts(set))
 	}
 	return parts
 }
@@ -308,7 +308,7 @@ func (s *Study) ablationTables() []page.Part {
 			cells := []page.Cell{page.Text("%s → %s", names[0], names[1]), e.A, e.B, e.Difference}
 			t.Add(page.NoArm, append(cells, contrastOf(s.decided(set), how, names).besideReference(e)...)...)
 		}
-		parts = append(parts, t.OrNil().Parts(set)...)
+		parts = append(parts, t.Parts(set)...)
 	}
 	return parts
 }

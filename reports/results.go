@@ -82,7 +82,7 @@ func (s *Study) repliesTable(set string) *page.Table {
 			}
 		}
 	}
-	return t.OrNil()
+	return t
 }
 
 // decoding names how the arms of the main table of a set decode, with a note if API models are among them.
@@ -293,7 +293,7 @@ func (s *Study) seedTable(set string) *page.Table {
 			row(all, "mean", byMean, byVerdictMean)
 		}
 	}
-	return t.OrNil()
+	return t
 }
 
 // categoryFigure draws the success of each arm on a set, greedy: overall and by category, pooled and by policy.
@@ -329,7 +329,7 @@ func (s *Study) categoryFigure(set string) *page.Figure {
 		}
 		f.Add(series)
 	}
-	return f.OrNil()
+	return f
 }
 
 // passTable shows pass@k by arm, from the sampled episodes of each task: the unbiased estimate of the probability that

@@ -148,16 +148,12 @@ func (s *Study) settingsTable() *page.Table {
 		}
 		t.Add(page.NoArm, cells...)
 	}
-	return t.OrNil()
+	return t
 }
 
 // departuresTable lists the settings in which a stage departs from the paper.
 func (s *Study) departuresTable() *page.Table {
-	t := s.settingsTable()
-	if t == nil {
-		return nil
-	}
-	departures := 0
+	t, departures := s.settingsTable(), 0
 	for i := range t.Rows {
 		marked := 0
 		for _, c := range t.Rows[i].Cells {
@@ -227,7 +223,7 @@ func (s *Study) runsTable() *page.Table {
 	t.Notes = []string{"From the manifests of the shown artifacts, including those of earlier runs: " +
 		runs.DurationText(sum) + " of stage time in total, in which processors computed for " +
 		runs.DurationText(cpu) + "."}
-	return t.OrNil()
+	return t
 }
 
 // megabytes formats a number of bytes. One unit keeps a column comparable.
@@ -308,7 +304,7 @@ func (s *Study) artifactsTable() *page.Table {
 			t.Add(page.NoArm, cells...)
 		}
 	}
-	return t.OrNil()
+	return t
 }
 
 // cardFile returns the port and the file of a result that describe a model: the configuration of a model folder, or the
@@ -413,5 +409,5 @@ func (s *Study) versionsTable() *page.Table {
 			page.Text("%s", c.name()).From(from(file.Name, "as recorded")), revision,
 			page.Text("%s", date).From(from("date", "as recorded")), context.From(from(file.Name, "as recorded")))
 	}
-	return t.OrNil()
+	return t
 }

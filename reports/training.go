@@ -352,7 +352,7 @@ func (s *Study) entropyTable() *page.Table {
 				entropy.cell(lateMean), entropy.cell(change), both.cell(ofUpdates), both.cell(ofChanges), both.cell(oneApart))
 		}
 	}
-	return t.OrNil()
+	return t
 }
 
 // correlationTable shows the correlation of entropy and reward of each run with its p-values.
@@ -379,7 +379,7 @@ func (s *Study) correlationTable() *page.Table {
 					From(by("p of Pearson's correlation with the effective number of updates")))
 		}
 	}
-	return t.OrNil()
+	return t
 }
 
 // differences returns the differences between neighbours.
@@ -478,7 +478,7 @@ func (s *Study) windowTable(id, title string, all []lateColumn, note string) *pa
 		t.Add(x.at, cells...)
 	}
 	t.Notes = []string{s.windowNote() + " Several seeds: mean, and below it the lowest and highest seed.", note}
-	return t.OrNil()
+	return t
 }
 
 func (s *Study) trainingGapTable() *page.Table {
@@ -496,7 +496,7 @@ func (s *Study) trainingGapTable() *page.Table {
 				low.cell(earlyMean), gap.cell(earlyGap), high.cell(lateMean), low.cell(lateMean), gap.cell(lateGap))
 		}
 	}
-	return t.OrNil()
+	return t
 }
 
 // meanWithT returns the mean over trainings with its t-interval, from three trainings on.
@@ -546,5 +546,5 @@ func (s *Study) valuesTable() *page.Table {
 		t.Notes = []string{"prop2_bound and prop2_slack contain the square of a gap with sampling error and are biased " +
 			"(the bound upwards); prop2_excess and the figure of Proposition 2 subtract the sampling variance."}
 	}
-	return t.OrNil()
+	return t
 }

@@ -138,7 +138,7 @@ func (s *Study) exampleTable(d *DataSet, kind string, x *page.Transcript, of int
 			add(u.Role, text)
 		}
 	}
-	return t.OrNil()
+	return t
 }
 
 // rewardText is the text of a reward token in the policy's prompt.

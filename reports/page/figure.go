@@ -99,14 +99,6 @@ func (f *Figure) Add(s Series) {
 	}
 }
 
-// OrNil returns nil for a figure without series and effects.
-func (f *Figure) OrNil() *Figure {
-	if len(f.Series)+len(f.Effects) == 0 {
-		return nil
-	}
-	return f
-}
-
 // Zero reports whether all values of the curves are 0.
 func (f *Figure) Zero() bool {
 	for _, s := range f.Series {
