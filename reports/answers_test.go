@@ -114,6 +114,9 @@ func TestClaimsOfTheExpectationComeFirst(t *testing.T) {
 		if got := row.Cells[2].Text; got != string(e.Verdict) || e.Verdict == "" {
 			t.Errorf("row %d has the verdict %q, its effect %q", i, got, e.Verdict)
 		}
+		if side := row.Cells[4].Detail; strings.Contains(side, "%") {
+			t.Errorf("row %d: the interval without is %q, want it without a unit", i, side)
+		}
 		if (len(e.PerSeed) != 3) || e.Low == nil || e.Detectable == nil || !(*e.Detectable > 0) {
 			t.Errorf("row %d lacks differences per seed, an interval or the detectable effect: %+v", i, e)
 		}

@@ -139,6 +139,12 @@ func TestPageInABrowser(t *testing.T) {
 			if beyond > 0 {
 				t.Errorf("the page is %v pixels wider than the window", beyond)
 			}
+			var cut []string
+			p.Eval(`[...document.querySelectorAll("tbody th")].filter(h => h.scrollWidth > h.clientWidth + 1)
+				.map(h => h.textContent)`, &cut)
+			if len(cut) > 0 {
+				t.Errorf("names of rows run into the next column: %q", cut)
+			}
 			t.Run("accessibility", func(t *testing.T) {
 				if found := p.Violations(t); len(found) > 0 {
 					t.Errorf("axe: %q", found)
@@ -362,7 +368,7 @@ func TestScreenshots(t *testing.T) {
 	html := must.Get(os.ReadFile(path))(t)
 	address, chromium := pageFile(t, html), browser.Open(t)
 	views := map[string]browser.View{"page-light": browser.Light(1180, 1500), "page-dark": browser.Dark(1180, 1500),
-		"page-narrow": browser.Light(360, 1200)}
+		"page-narrow": browser.Light(360, 1410)}
 	figure := os.Getenv("REPORTS_FIGURE")
 	if figure != "" {
 		views = map[string]browser.View{strings.TrimPrefix(figure, "fig-"): browser.Light(900, 410)}

@@ -316,7 +316,10 @@ func compareTraining(a, b *Arm, windows Windows, how Comparison) *Contrast {
 		for _, from := range sortedKeys(of) { // the order determines the rounding of the sum
 			all = append(all, of[from])
 		}
-		return meanCell(all, c.value, c.value)
+		if c.inPoints() {
+			return meanShare(all)
+		}
+		return meanNumber(all)
 	}
 	c.CellA, c.CellB = cell(valuesA), cell(valuesB)
 	return c
