@@ -316,10 +316,7 @@ func compareTraining(a, b *Arm, windows Windows, how Comparison) *Contrast {
 		for _, from := range sortedKeys(of) { // the order determines the rounding of the sum
 			all = append(all, of[from])
 		}
-		if c.inPoints() {
-			return meanShare(all)
-		}
-		return meanNumber(all)
+		return c.mean(all)
 	}
 	c.CellA, c.CellB = cell(valuesA), cell(valuesB)
 	return c

@@ -13,7 +13,6 @@ import (
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/runs"
 	"rcgrpo/reports/page"
-	"rcgrpo/reports/stats"
 )
 
 // first returns the figures and tables of the first screen: the effects that answer the question, and the outcomes of
@@ -146,8 +145,9 @@ func (s *Study) crossCell(label, set string, how Comparison) page.Cell {
 		if len(late) == 0 {
 			return page.Text("–")
 		}
-		mean := stats.Mean(late)
-		return page.Cell{Text: how.value(mean), Value: &mean}.From(selected.source(byLate))
+		cell := how.mean(late)
+		cell.Detail = ""
+		return cell.From(selected.source(byLate))
 	}
 	cell := a.scored(set, true).cell(byReward)
 	cell.Detail, cell.Counts = "", nil
