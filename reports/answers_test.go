@@ -47,15 +47,11 @@ func TestVerdictsAreWordsOfTheExpectation(t *testing.T) {
 		"no interval, although a difference is named": {0, math.NaN(), math.NaN(), "higher", 3, page.NotDecided},
 	} {
 		c := decided(tc.verdict, 0, tc.low, tc.high, Comparison{Expect: tc.expect, Matters: tc.matters})
-		if got := c.verdict(); got != tc.want {
-			t.Errorf("%s: got %q, want %q", name, got, tc.want)
-		}
+		equal(t, name, c.verdict(), tc.want)
 	}
 	// A metric of training has its own unit.
 	c := decided(0, 0, -20, 20, Comparison{Outcome: "entropy", Matters: 0.3})
-	if got := c.verdict(); got != page.NoDifference {
-		t.Errorf("entropy within 0.2 nats: got %q, want %q", got, page.NoDifference)
-	}
+	equal(t, "entropy within 0.2 nats", c.verdict(), page.NoDifference)
 }
 
 func TestAClaimAboutSeveralPairsIsDecidedByTheWeakest(t *testing.T) {
@@ -114,6 +110,9 @@ func TestClaimsOfTheExpectationComeFirst(t *testing.T) {
 		if got := row.Cells[2].Text; got != string(e.Verdict) || e.Verdict == "" {
 			t.Errorf("row %d has the verdict %q, its effect %q", i, got, e.Verdict)
 		}
+		if side := row.Cells[4].Detail; strings.Contains(side, "%") {
+			t.Errorf("row %d: the interval without is %q, want it without a unit", i, side)
+		}
 		if (len(e.PerSeed) != 3) || e.Low == nil || e.Detectable == nil || !(*e.Detectable > 0) {
 			t.Errorf("row %d lacks differences per seed, an interval or the detectable effect: %+v", i, e)
 		}
@@ -160,9 +159,7 @@ func TestAnswersCountThePairsOfAClaim(t *testing.T) {
 			}
 		}
 		count(&a, compared[0], compared)
-		if got := a.Rest(); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
+		equal(t, "the other comparisons", a.Rest(), want)
 	}
 }
 
@@ -190,9 +187,7 @@ func TestAnswersAreSentences(t *testing.T) {
 		"Success: No difference. c does not change success by 2 points or more: +0.1 points compared with a " +
 			"(−1.0\u00a0to\u00a0+1.2). 3 seeds.": of(page.NoDifference, "", 0.1, -1, 1.2, 2),
 	} {
-		if got := a.String(); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
+		equal(t, "answer", a.String(), want)
 	}
 }
 

@@ -139,6 +139,12 @@ func TestPageInABrowser(t *testing.T) {
 			if beyond > 0 {
 				t.Errorf("the page is %v pixels wider than the window", beyond)
 			}
+			var cut []string
+			p.Eval(`[...document.querySelectorAll("tbody th")].filter(h => h.scrollWidth > h.clientWidth + 1)
+				.map(h => h.textContent)`, &cut)
+			if len(cut) > 0 {
+				t.Errorf("names of rows run into the next column: %q", cut)
+			}
 			t.Run("accessibility", func(t *testing.T) {
 				if found := p.Violations(t); len(found) > 0 {
 					t.Errorf("axe: %q", found)
@@ -169,9 +175,7 @@ func TestPageByKeyboard(t *testing.T) {
 		return text
 	}
 	p.Press("Tab")
-	if at := focus(); at != "skip" {
-		t.Errorf("the first Tab reaches %q, want the way past the contents", at)
-	}
+	equal(t, "the first Tab, past the contents", focus(), "skip")
 	for range 40 {
 		if p.Press("Tab"); focus() == "scroll" {
 			break
@@ -182,9 +186,7 @@ func TestPageByKeyboard(t *testing.T) {
 		t.Fatalf("Enter on a table reaches %q, want its first cell", at)
 	}
 	p.Press("ArrowRight", "ArrowDown")
-	if at := focus(); at != "cross-test.r2c2" {
-		t.Errorf("right and down reach %q", at)
-	}
+	equal(t, "right and down", focus(), "cross-test.r2c2")
 	p.Press("Enter")
 	if text := source(); !strings.Contains(text, "share of reward 1") || !strings.Contains(text, "#cross-test.r2c2") {
 		t.Errorf("Enter on a number shows %q", text)
@@ -225,9 +227,7 @@ func TestPageDownloadsAndPrints(t *testing.T) {
 	if _, ok := files["fig-reward.csv"]; !ok {
 		t.Errorf("no CSV among %v", slices.Sorted(maps.Keys(files)))
 	}
-	if files["rows"] != "21" {
-		t.Errorf("the data behind the fold have %s rows, want the head and 20 updates", files["rows"])
-	}
+	equal(t, "rows behind the fold, a head and 20 updates", files["rows"], "21")
 	pdf := p.PDF()
 	if pages := len(regexp.MustCompile(`/Type\s*/Page\b`).FindAll(pdf, -1)); !bytes.HasPrefix(pdf, []byte("%PDF")) ||
 		pages < 3 {
@@ -362,7 +362,7 @@ func TestScreenshots(t *testing.T) {
 	html := must.Get(os.ReadFile(path))(t)
 	address, chromium := pageFile(t, html), browser.Open(t)
 	views := map[string]browser.View{"page-light": browser.Light(1180, 1500), "page-dark": browser.Dark(1180, 1500),
-		"page-narrow": browser.Light(360, 1200)}
+		"page-narrow": browser.Light(360, 1410)}
 	figure := os.Getenv("REPORTS_FIGURE")
 	if figure != "" {
 		views = map[string]browser.View{strings.TrimPrefix(figure, "fig-"): browser.Light(900, 410)}

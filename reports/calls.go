@@ -197,7 +197,7 @@ func (s *Study) callsTable() *page.Table {
 	if changed {
 		t.Notes = append(t.Notes, "Marked: the API returned several names, so the model behind it changed during the calls.")
 	}
-	return t.OrNil()
+	return t
 }
 
 // Recorded is the result of a stage that sampled from an endpoint, with what a replay of its calls reads.
@@ -221,14 +221,15 @@ func (ev *Evidence) recorded(store *artifact.Store) (all []Recorded) {
 			continue // a fault of the page
 		}
 		for _, stage := range ev.Records {
-			if m, err := store.Manifest(stage.Key); err == nil && r.read("policy", m.Outputs["policy"].Digest) {
+			if m, err := store.Manifest(stage.Key); err == nil && hasRead(r.Manifest, "policy", m.Outputs["policy"].Digest) {
 				r.Endpoint = stage.Card
 			}
 		}
 		for i := 0; ; i++ {
 			settings := []string{fmt.Sprintf("tasks[%d]", i), "tasks"}
 			at := slices.IndexFunc(ev.Inputs, func(x Input) bool {
-				return x.Role == roleReplay && (r.read(settings[0], x.Digest) || i == 0 && r.read(settings[1], x.Digest))
+				return x.Role == roleReplay && (hasRead(r.Manifest, settings[0], x.Digest) ||
+					i == 0 && hasRead(r.Manifest, settings[1], x.Digest))
 			})
 			if at < 0 {
 				break
@@ -242,7 +243,10 @@ func (ev *Evidence) recorded(store *artifact.Store) (all []Recorded) {
 	return all
 }
 
-// read reports whether the stage read an artifact by a setting.
-func (r *Recorded) read(setting, digest string) bool {
-	return r.Manifest.Parts["input."+setting] == fmt.Sprintf("%q", digest)
+// hasRead reports whether a stage read an artifact by a setting.
+func hasRead(m *artifact.Manifest, setting, digest string) bool {
+	return m.Parts["input."+setting] == quoted(digest)
 }
+
+// quoted returns a digest as manifests record it among the inputs of a stage: as JSON.
+func quoted(digest string) string { return fmt.Sprintf("%q", digest) }

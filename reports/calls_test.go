@@ -49,9 +49,7 @@ func TestCallsOfAPIModelsAreSummedAndAChangedModelIsMarked(t *testing.T) {
 	if got, want := main.Rows[0].Cells[0].Detail, "a-1, a-2 · 2026-01-04 to 2026-01-06 · $1.75"; got != want {
 		t.Errorf("the name in the main table has %q, want %q", got, want)
 	}
-	if main.Rows[2].Cells[0].Detail != "" {
-		t.Errorf("an arm without calls has %q", main.Rows[2].Cells[0].Detail)
-	}
+	equal(t, "detail of an arm without calls", main.Rows[2].Cells[0].Detail, "")
 	g.study.Arms = g.study.Arms[:2]
 	if main := g.study.mainTable(g.study.sets()[0]); !strings.HasSuffix(main.Title, ", sampling of the API models") ||
 		!strings.Contains(strings.Join(main.Notes, " "), "at the temperature of its endpoint") {

@@ -59,7 +59,7 @@ func (p *PolicyPair) name() string {
 const methodPolicies = 3
 
 // tokenSides returns the greedy episodes of the arm on a set under each token.
-func (a *Arm) tokenSides(set string) (high, low selection) {
+func (a *Arm) tokenSides(set string) (high, low episodes) {
 	high, low = a.under(rl.TokenHigh, set, true), a.under(rl.TokenLow, set, true)
 	high.name, low.name = a.Label+", high", a.Label+", low"
 	return high, low
@@ -77,7 +77,7 @@ type loss struct {
 func (l loss) tooMany() bool { return float64(l.lost) > mostLost*float64(l.of) }
 
 // unmatched returns the larger loss of two sides, among the runs that are compared with each other.
-func unmatched(a, b selection) loss {
+func unmatched(a, b episodes) loss {
 	var worst loss
 	matched(a.runs, b.runs, func(x, y counted) {
 		shared := 0
@@ -115,7 +115,7 @@ func matched(a, b []counted, compare func(x, y counted)) {
 // compareEvaluations compares the success of two sides on a set of tasks. A paired comparison matches runs by seed and
 // their tasks by id; tasks that only one side has are left out. An unpaired one counts every policy with all its tasks.
 // The result is nil if there is nothing to compare.
-func compareEvaluations(a, b selection, how Comparison) *Contrast {
+func compareEvaluations(a, b episodes, how Comparison) *Contrast {
 	left, right := a.source(""), b.source("")
 	c := newContrast(a.name, b.name, how)
 	c.Source = page.Together("", left.Rows, left, right)
@@ -149,7 +149,7 @@ func (c *Contrast) seed(set string) uint64 {
 }
 
 // pairPolicies matches the policies of two sides by seed and their tasks by id.
-func pairPolicies(a, b selection) []PolicyPair {
+func pairPolicies(a, b episodes) []PolicyPair {
 	var pairs []PolicyPair
 	matched(a.runs, b.runs, func(x, y counted) {
 		one := PolicyPair{a: policy{identity: x.identity(), outcomes: outcomes{}},
@@ -223,7 +223,8 @@ func (c *Contrast) pairedOverSeeds() {
 	var differences []float64
 	most := 0.0
 	for _, p := range c.Pairs {
-		differences, most = append(differences, p.Difference), max(most, math.Abs(p.Difference))
+		differences = append(differences, p.Difference)
+		most = max(most, math.Abs(p.Difference))
 	}
 	if c.Mean = stats.Mean(differences); math.Abs(c.Mean) < 1e-12*most {
 		c.Mean = 0 // the rounding of a sum, not an effect
@@ -315,7 +316,7 @@ func compareTraining(a, b *Arm, windows Windows, how Comparison) *Contrast {
 		for _, from := range sortedKeys(of) { // the order determines the rounding of the sum
 			all = append(all, of[from])
 		}
-		return meanCell(all, c.value, c.value)
+		return c.mean(all)
 	}
 	c.CellA, c.CellB = cell(valuesA), cell(valuesB)
 	return c

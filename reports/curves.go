@@ -3,8 +3,6 @@ package reports
 import (
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 
 	"rcgrpo/reports/page"
 	"rcgrpo/reports/stats"
@@ -103,7 +101,7 @@ func (a *Arm) curveSeries(metric string, tuning bool) page.Series {
 	return series
 }
 
-// figure draws the metrics of all arms that logged them; nil if none did.
+// figure draws the metrics of all arms that logged them. It is empty if none did.
 func (kind *curveFigure) figure(s *Study) *page.Figure {
 	f := &page.Figure{ID: "fig-" + kind.id, Title: kind.title, Note: kind.note, X: "update", Y: kind.y, Share: kind.share,
 		Folded: kind.folded}
@@ -131,7 +129,7 @@ func (kind *curveFigure) figure(s *Study) *page.Figure {
 	}
 	f.Omitted = f.Zero()
 	f.Separate()
-	return f.OrNil()
+	return f
 }
 
 // successFigures show, for each arm, the share of groups in which none, one, … or all members succeed, over training.
@@ -161,15 +159,11 @@ func (s *Study) successFigures() []page.Part {
 	return parts
 }
 
-// groupSize returns the largest K of the arm's metrics "successes_K", -1 without any.
+// groupSize returns the last K of the arm's metrics "successes_0", "successes_1", …; -1 without any.
 func (a *Arm) groupSize() int {
-	size := -1
-	for name := range a.metricNames() {
-		if digits, ok := strings.CutPrefix(name, "successes_"); ok {
-			if k, err := strconv.Atoi(digits); err == nil {
-				size = max(size, k)
-			}
-		}
+	names, size := a.metricNames(), -1
+	for names[fmt.Sprintf("successes_%d", size+1)] {
+		size++
 	}
 	return size
 }
@@ -188,11 +182,7 @@ func (s *Study) forecastTable() *page.Table {
 				"independent. Compatible: the interval does not exclude 95 %."},
 	}
 	allInside, all, sources := 0, 0, page.Source{}
-	f := s.forecastFigure()
-	if f == nil {
-		return nil
-	}
-	for _, series := range f.Series {
+	for _, series := range s.forecastFigure().Series {
 		a := &s.Arms[series.Arm]
 		inside := 0
 		for _, p := range series.Points {
@@ -200,29 +190,33 @@ func (s *Study) forecastTable() *page.Table {
 				inside++
 			}
 		}
-		of := func(metric, by string) page.Cell {
-			l := a.logged(s.Windows, metric)
-			if shares := l.before(metric); len(shares) > 0 {
-				return meanShare(shares).From(l.source(by + ", mean over seeds"))
+		share := func(metric, by string) page.Cell {
+			selected := a.logged(s.Windows, metric)
+			if shares := selected.before(metric); len(shares) > 0 {
+				return meanShare(shares).From(selected.source(by + ", mean over seeds"))
 			}
 			return page.Text("–")
 		}
-		before, after, measured := "as logged before the first update", "as logged at that update", a.logged(s.Windows,
-			"forecast_low", "forecast_high", "zero_variance")
-		t.Add(series.Arm, page.Text("%s", a.Label), of("forecast_zero_variance", before), of("forecast_all_right", before),
-			of("forecast_all_wrong", before), of("zero_variance", after), of("all_right", after), of("all_wrong", after),
+		const before, after = "as logged before the first update", "as logged at that update"
+		measured := a.logged(s.Windows, "forecast_low", "forecast_high", "zero_variance")
+		t.Add(series.Arm, page.Text("%s", a.Label), share("forecast_zero_variance", before),
+			share("forecast_all_right", before), share("forecast_all_wrong", before), share("zero_variance", after),
+			share("all_right", after), share("all_wrong", after),
 			page.Text("%d of %d", inside, len(series.Points)).From(measured.source("measured within the band")))
 		allInside, all = allInside+inside, all+len(series.Points)
 		sources = page.Together("", "", sources, a.logged(s.Windows, "zero_variance").source(""))
 	}
-	share, verdict := page.Share(allInside, all), "compatible with 95 %"
-	if share.Interval != nil && share.Interval.High < 0.95 {
+	if all == 0 {
+		return nil
+	}
+	total, verdict := page.Share(allInside, all), "compatible with 95 %"
+	if total.Interval != nil && total.Interval.High < 0.95 {
 		verdict = "fewer than 95 %"
 	}
 	t.Rows = append(t.Rows, page.Row{Arm: page.NoArm, Group: "Claim", Cells: []page.Cell{
 		page.Text("All trainings"), page.Text("–"), page.Text("–"), page.Text("–"), page.Text("–"), page.Text("–"),
 		page.Text("–"),
-		page.Text("%d of %d", allInside, all).With("%s · %s", verdict, page.PercentRange(*share.Interval)).
+		page.Text("%d of %d", allInside, all).With("%s · %s", verdict, page.PercentRange(*total.Interval)).
 			From(page.Source{From: sources.From, Rows: "forecast_low, forecast_high, zero_variance",
 				By: "measured within the band, of all trainings"})}})
 	return t
@@ -238,7 +232,7 @@ func (r *SeedRun) forecast() map[string]float64 {
 	return nil
 }
 
-// forecastFigure draws Proposition 1's forecasts against the measured shares; nil without a forecast.
+// forecastFigure draws Proposition 1's forecasts against the measured shares. It is empty without a forecast.
 func (s *Study) forecastFigure() *page.Figure {
 	f := &page.Figure{
 		ID: "fig-forecast", Title: "Groups without variance: forecast and measured", X: "forecast share of groups",
@@ -259,5 +253,5 @@ func (s *Study) forecastFigure() *page.Figure {
 		}
 		f.Add(series)
 	}
-	return f.OrNil()
+	return f
 }

@@ -87,7 +87,7 @@ func TestALongTimeLineIsSeveralFigures(t *testing.T) {
 func TestSuccessesPerGroupAreMeansOverSeeds(t *testing.T) {
 	curve := func(none, half, all float64) []rl.Metric {
 		return []rl.Metric{{Update: 1, Values: map[string]float64{"successes_0": none, "successes_1": half,
-			"successes_2": all, "successes_of": 9}}}
+			"successes_2": all, "successes_of": 9, "successes_9": 0}}} // without 3 to 8, so of no group
 	}
 	s := &Study{Arms: []Arm{{Label: "a", Runs: []SeedRun{{Seed: seedOf(1), Curve: curve(0.5, 0.25, 0.25)},
 		{Seed: seedOf(2), Curve: curve(0, 0.25, 0.75)}}}, {Label: "untrained"}}}

@@ -45,15 +45,15 @@ func (rows seedRows) add(t *page.Table, identity string, seed *int64, cells ...p
 type taskSplit struct {
 	stage string
 	seed  *int64
-	sets  map[string]*DataSet // by port
+	sets  map[string]*TaskSet // by port
 }
 
 // splits returns the splits of the study and all their ports, in order of appearance.
 func (s *Study) splits() (all []taskSplit, ports []string) {
-	for _, d := range s.Data {
+	for _, d := range s.TaskSets {
 		stage, port, _ := page.CutLast(d.Label, " ")
 		page.IndexOrAppend(&ports, port)
-		split := findOrAdd(&all, taskSplit{stage, d.Seed, map[string]*DataSet{}},
+		split := findOrAdd(&all, taskSplit{stage, d.Seed, map[string]*TaskSet{}},
 			func(x taskSplit) bool { return x.stage == stage && compareSeeds(x.seed, d.Seed) == 0 })
 		split.sets[port] = &d
 	}
@@ -75,8 +75,8 @@ func (t selectedRows[T]) where(what string, is func(T) bool) selectedRows[T] {
 }
 
 // cell shows a number of the rows, with its source.
-func (t selectedRows[T]) cell(by string, of func([]T) int) page.Cell {
-	return page.Whole(of(t.rows)).From(page.Source{From: t.from, Rows: t.what, By: by})
+func (t selectedRows[T]) cell(by string, number func([]T) int) page.Cell {
+	return page.Whole(number(t.rows)).From(page.Source{From: t.from, Rows: t.what, By: by})
 }
 
 func length[T any](rows []T) int { return len(rows) }
@@ -104,7 +104,7 @@ func (s *Study) dataTable() *page.Table {
 				count[port+" "+task.Category]++
 			}
 		}
-		row := func(name, what, by string, is func(*bfcl.Task) bool, of func([]*bfcl.Task) int) {
+		row := func(name, what, by string, is func(*bfcl.Task) bool, number func([]*bfcl.Task) int) {
 			cells, all := []page.Cell{page.Text("%s", split.stage), page.Text("%s", name)}, selectedRows[*bfcl.Task]{what: what}
 			for _, port := range ports {
 				d := split.sets[port]
@@ -114,10 +114,10 @@ func (s *Study) dataTable() *page.Table {
 				}
 				one := selectedRows[*bfcl.Task]{rows: d.Tasks, from: []string{d.Source}}.where(what, is)
 				all.rows, all.from = append(all.rows, one.rows...), append(all.from, d.Source)
-				cells = append(cells, one.cell(by, of))
+				cells = append(cells, one.cell(by, number))
 			}
 			// seeds share rows only if all counts are equal
-			rows.add(t, fmt.Sprint(count), split.seed, append(cells, all.cell(by, of))...)
+			rows.add(t, fmt.Sprint(count), split.seed, append(cells, all.cell(by, number))...)
 		}
 		for _, category := range sortedKeys(categories) {
 			row(categoryName(category), "category "+category, "number of tasks",
@@ -127,7 +127,7 @@ func (s *Study) dataTable() *page.Table {
 		row("total", "", "number of tasks", every, length)
 		row("families", "", "number of families", every, families)
 	}
-	return t.OrNil()
+	return t
 }
 
 // certificateTable counts the overlap of test sets with the training set of their stage and seed. A sound split shares
@@ -139,8 +139,8 @@ func (s *Study) certificateTable() *page.Table {
 		Notes: []string{"Different values that occur on both sides, out of those in the test set. Touched: test tasks " +
 			"whose ground truth or family occurs in training."},
 	}
-	for _, test := range s.Data {
-		for _, train := range s.Data {
+	for _, test := range s.TaskSets {
+		for _, train := range s.TaskSets {
 			if !strings.HasSuffix(train.Label, " train") || strings.HasSuffix(test.Label, " train") ||
 				train.Stage != test.Stage || compareSeeds(train.Seed, test.Seed) != 0 {
 				continue
@@ -159,7 +159,7 @@ func (s *Study) certificateTable() *page.Table {
 				page.Whole(max(c.Families.TestTasks, c.GroundTruths.TestTasks)).From(source))
 		}
 	}
-	return t.OrNil()
+	return t
 }
 
 // summaryNames explain the counts in summary.json of a curate stage.
@@ -176,8 +176,8 @@ var summaryNames = map[string]string{
 // task: the paper's statistics of the data.
 func (s *Study) statisticsTable() *page.Table {
 	found := map[string]bool{}
-	for _, m := range s.Mixtures {
-		for _, one := range m.Members {
+	for _, d := range s.DataSets {
+		for _, one := range d.Members {
 			found[one.Category] = true
 		}
 	}
@@ -187,9 +187,9 @@ func (s *Study) statisticsTable() *page.Table {
 		Notes: []string{"Success is the paper's reward of the trajectory. Train and test: by the task sets of this page " +
 			"that contain its task; test are all sets but train."}}
 	rows := seedRows{}
-	for _, m := range s.Mixtures {
-		portOf, sources := s.portsOfTasks(m.Seed)
-		all := selectedRows[Member]{rows: m.Members, from: []string{m.Source}}
+	for _, d := range s.DataSets {
+		portOf, sources := s.portsOfTasks(d.Seed)
+		all := selectedRows[Member]{rows: d.Members, from: []string{d.Source}}
 		succeeds := func(x Member) bool { return x.Passed }
 		classes := []selectedRows[Member]{all.where("success", succeeds),
 			all.where("failure", func(x Member) bool { return !x.Passed }), all}
@@ -202,26 +202,26 @@ func (s *Study) statisticsTable() *page.Table {
 			withSets := class
 			withSets.from = append(slices.Clip(class.from), sources...)
 			rate := page.ShareCell(len(class.where("", succeeds).rows), len(class.rows), stats.Unknown)
-			cells := []page.Cell{page.Text("%s", m.Label), page.Text("%s", cmp.Or(class.what, "total")),
+			cells := []page.Cell{page.Text("%s", d.Label), page.Text("%s", cmp.Or(class.what, "total")),
 				withSets.where("tasks of train", func(x Member) bool { return portOf[x.Task] == "train" }).cell(by, length),
 				withSets.where("tasks of test sets", func(x Member) bool {
 					return portOf[x.Task] != "" && portOf[x.Task] != "train"
 				}).cell(by, length), class.cell(by, length),
-				rate.From(page.SourceOf(m.Source, class.what, "share of reward 1"))}
+				rate.From(page.SourceOf(d.Source, class.what, "share of reward 1"))}
 			for _, c := range categories {
 				cells = append(cells, class.where("category "+c, func(x Member) bool { return x.Category == c }).cell(by, length))
 			}
-			rows.add(t, "", m.Seed, cells...)
+			rows.add(t, "", d.Seed, cells...)
 		}
 	}
-	return t.OrNil()
+	return t
 }
 
 // portsOfTasks returns the port of the task set that contains each task, among the sets of that seed and of none, or
 // without a seed among all, and the sources of these sets. A task of train and of another set counts as train's.
 func (s *Study) portsOfTasks(seed *int64) (portOf map[string]string, sources []string) {
 	portOf = map[string]string{}
-	for _, d := range s.Data {
+	for _, d := range s.TaskSets {
 		if d.Seed != nil && seed != nil && *d.Seed != *seed {
 			continue
 		}
@@ -236,20 +236,20 @@ func (s *Study) portsOfTasks(seed *int64) (portOf map[string]string, sources []s
 	return portOf, sources
 }
 
-// mixtureTable shows the composition of the fine-tuning data sets.
-func (s *Study) mixtureTable() *page.Table {
+// originTable shows the composition of the fine-tuning data sets.
+func (s *Study) originTable() *page.Table {
 	t := &page.Table{ID: "mixtures", Title: "Origins of the fine-tuning data", Folded: true,
 		Columns: page.Columns("<Set", "<Content", "Trajectories")}
-	for _, m := range s.Mixtures {
-		name := page.Text("%s", m.Label)
-		if m.Seed != nil {
-			name = name.With("seed %d", *m.Seed)
+	for _, d := range s.DataSets {
+		name := page.Text("%s", d.Label)
+		if d.Seed != nil {
+			name = name.With("seed %d", *d.Seed)
 		}
 		row := func(n int, text, rows, by string) {
-			t.Add(page.NoArm, name, page.Text("%s", text), page.Whole(n).From(page.SourceOf(m.Source, rows, by)))
+			t.Add(page.NoArm, name, page.Text("%s", text), page.Whole(n).From(page.SourceOf(d.Source, rows, by)))
 		}
 		kinds := map[string]int{}
-		for _, one := range m.Members {
+		for _, one := range d.Members {
 			text := "origin " + one.Origin
 			if one.Token != "" {
 				text += ", token " + one.Token
@@ -259,9 +259,9 @@ func (s *Study) mixtureTable() *page.Table {
 		for _, text := range sortedKeys(kinds) {
 			row(kinds[text], text, text, "number of trajectories")
 		}
-		for _, count := range sortedKeys(m.Summary) {
-			row(m.Summary[count], cmp.Or(summaryNames[count], count), count, "summary.json")
+		for _, count := range sortedKeys(d.Summary) {
+			row(d.Summary[count], cmp.Or(summaryNames[count], count), count, "summary.json")
 		}
 	}
-	return t.OrNil()
+	return t
 }

@@ -36,8 +36,8 @@ func equalRows(t *testing.T, of *page.Table, want ...string) {
 
 func seedOf(n int64) *int64 { return &n }
 
-func taskSet(label string, seed *int64, categories string) DataSet {
-	d := DataSet{Label: label, Seed: seed, Source: "stage." + label}
+func taskSet(label string, seed *int64, categories string) TaskSet {
+	d := TaskSet{Label: label, Seed: seed, Source: "stage." + label}
 	for i, c := range categories {
 		d.Tasks = append(d.Tasks, &bfcl.Task{ID: fmt.Sprint(label, i), Family: fmt.Sprint(label, i/2),
 			Category: map[rune]string{'b': "base", 'f': "miss_func"}[c]})
@@ -46,7 +46,7 @@ func taskSet(label string, seed *int64, categories string) DataSet {
 }
 
 func TestTheSplitHasTotalsByCategoryAndSet(t *testing.T) {
-	s := &Study{Data: []DataSet{taskSet("tasks.x train", seedOf(1), "bbf"), taskSet("tasks.x test", seedOf(1), "bf"),
+	s := &Study{TaskSets: []TaskSet{taskSet("tasks.x train", seedOf(1), "bbf"), taskSet("tasks.x test", seedOf(1), "bf"),
 		taskSet("tasks.x train", seedOf(2), "bbf"), taskSet("tasks.x test", seedOf(2), "bf"),
 		taskSet("tasks.y test", nil, "bb")}}
 	equalRows(t, s.dataTable(),
@@ -56,8 +56,8 @@ func TestTheSplitHasTotalsByCategoryAndSet(t *testing.T) {
 }
 
 // mixed is a data set of two experts and two failures; the task of the last one is a test task.
-func mixed() Mixture {
-	m := Mixture{Label: "curate.data mixed", Source: "stage.curate.data.mixed"}
+func fineTuning() DataSet {
+	m := DataSet{Label: "curate.data mixed", Source: "stage.curate.data.mixed"}
 	for i, x := range []Member{{rl.OriginExpert, rl.TokenHigh, "tasks.x train0", "base", true},
 		{rl.OriginExpert, rl.TokenHigh, "tasks.x train2", "miss_func", true},
 		{rl.OriginPolicy, rl.TokenLow, "tasks.x train0", "base", false},
@@ -75,7 +75,7 @@ func mixed() Mixture {
 }
 
 func TestStatisticsOfTheDataCountSuccessesByCategoryAndSet(t *testing.T) {
-	s := &Study{Mixtures: []Mixture{mixed()}, Data: []DataSet{taskSet("tasks.x train", nil, "bbf"),
+	s := &Study{DataSets: []DataSet{fineTuning()}, TaskSets: []TaskSet{taskSet("tasks.x train", nil, "bbf"),
 		taskSet("tasks.x test", nil, "bf")}}
 	table := s.statisticsTable()
 	equalRows(t, table,
@@ -84,7 +84,7 @@ func TestStatisticsOfTheDataCountSuccessesByCategoryAndSet(t *testing.T) {
 		"curate.data mixed | total | 3 | 1 | 4 | 50.0 % | 3 | 1")
 	equal(t, "sources of a count of train tasks", table.Rows[0].Cells[2].Source.From,
 		[]string{"stage.curate.data.mixed", "stage.tasks.x train", "stage.tasks.x test"})
-	s.Mixtures[0].Members = s.Mixtures[0].Members[:2]
+	s.DataSets[0].Members = s.DataSets[0].Members[:2]
 	equalRows(t, s.statisticsTable(), "curate.data mixed | success | 2 | 0 | 2 | 100.0 % | 1 | 1")
 }
 
@@ -104,7 +104,7 @@ func TestExamplesHaveTheRewardTokenWhereFineTuningPutsIt(t *testing.T) {
 			"user | Step 1: List.", "assistant | ls()", "tool | a", "tool | b", "assistant | done()"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &Study{Mixtures: []Mixture{mixed(), mixed()}, Records: tc.records}
+			s := &Study{DataSets: []DataSet{fineTuning(), fineTuning()}, Records: tc.records}
 			parts := s.exampleTables()
 			if len(parts) != 2 || !strings.Contains(parts[0].Table.Title, "an expert trajectory") ||
 				!strings.Contains(parts[1].Table.Lead, "origin policy, token low: the one of 2 with the smallest hash") {
@@ -114,7 +114,7 @@ func TestExamplesHaveTheRewardTokenWhereFineTuningPutsIt(t *testing.T) {
 		})
 	}
 	experts := page.Transcripts{Passed: make([]page.Transcript, 1)}
-	s := &Study{Mixtures: []Mixture{{Label: "experts", Examples: experts}}}
+	s := &Study{DataSets: []DataSet{{Label: "experts", Examples: experts}}}
 	if parts := s.exampleTables(); len(parts) != 0 {
 		t.Errorf("a data set without failures: got %d tables, want none", len(parts))
 	}

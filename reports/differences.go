@@ -19,11 +19,12 @@ func (c *Comparison) inPoints() bool {
 	return !c.ofTraining() || metricInfo(c.Outcome).Unit == "share"
 }
 
-func (c *Comparison) value(v float64) string {
+// mean shows the mean of the outcome over trainings, with their range.
+func (c *Comparison) mean(values []float64) page.Cell {
 	if c.inPoints() {
-		return page.Percent(v)
+		return meanShare(values)
 	}
-	return page.Significant(v)
+	return meanNumber(values)
 }
 
 // difference formats a difference of the outcome, with its sign.
@@ -298,7 +299,7 @@ func (s *Study) gapTable(set string) *page.Table {
 			page.Text("%s", c.between(interval)).With("%s", over).From(c.own("interval "+over)),
 			page.Text("%s", page.Probability(c.p())).From(c.own("p over seeds or the largest of McNemar's exact tests")))
 	}
-	return t.OrNil()
+	return t
 }
 
 // comparable reports whether both arms have the outcome of a comparison, on at least one set.

@@ -13,8 +13,8 @@
 // a contrast whose p-value is adjusted is a claim; a [page.Effect] is a claim in its unit, and a [page.Answer] the
 // decision about all pairs of a block.
 //
-// sections.go lists the sections of the page with their tables and figures. Those of scores select episodes, those of
-// trainings select updates (logged), and both show a [measure] of what they select, whose source follows from it
+// sections.go lists the sections of the page with their tables and figures. Those of scores select [episodes], those
+// of trainings select [trainings], and both show a [measure] of what they select, whose source follows from it
 // (selections.go). Their files: map.go, results.go (references.go beside published values), differences.go (also the
 // reward token), training.go (figures in curves.go), transcripts.go, data.go, stages.go (settings, runs and evidence).
 // contrast.go tests, answers.go decides; first.go has the first screen, design.go what the arms differ in and their

@@ -9,7 +9,7 @@ import (
 )
 
 // efficiencyTable compares the forecast efficiency of RC-GRPO (docs/training.md 6) with its measured gain over GRPO
-// from the same initialisation, on the first set of tasks; nil without a forecast of an efficiency.
+// from the same initialisation, on the first set of tasks. It is empty without a forecast of an efficiency.
 func (s *Study) efficiencyTable() *page.Table {
 	set := s.firstSet()
 	how, decoding := Comparison{}, "by greedy decoding"
@@ -35,13 +35,13 @@ func (s *Study) efficiencyTable() *page.Table {
 		if len(a.logged(s.Windows, "forecast_efficiency_full").before("forecast_efficiency_full")) == 0 {
 			continue
 		}
-		of := func(metric string) page.Cell {
+		forecast := func(metric string) page.Cell {
 			return a.logged(s.Windows, metric, metric+"_low", metric+"_high", "forecast_zero_variance").cell(forecastMean)
 		}
-		t.Add(i, append([]page.Cell{page.Text("%s", a.Label), of("forecast_efficiency_none"),
-			of("forecast_efficiency_full"), of("forecast_transfer")}, s.gainOverGRPO(a, set, how)...)...)
+		t.Add(i, append([]page.Cell{page.Text("%s", a.Label), forecast("forecast_efficiency_none"),
+			forecast("forecast_efficiency_full"), forecast("forecast_transfer")}, s.gainOverGRPO(a, set, how)...)...)
 	}
-	return t.OrNil()
+	return t
 }
 
 // gainOverGRPO shows the first arm that GRPO trained from the checkpoints of an RC-GRPO arm, and the difference in
@@ -68,9 +68,9 @@ func (s *Study) gainOverGRPO(a *Arm, set string, how Comparison) []page.Cell {
 // forecastMean is the mean over seeds of a value that was logged with its interval and a fourth metric; a dash unless
 // every seed has it. Errors of seeds are independent, so the half width of the mean's interval is √(Σ half²) / n.
 var forecastMean = measure[trainings]{"as logged before the first update, mean over seeds",
-	func(l trainings) page.Cell {
-		values, low, high := l.before(l.metrics[0]), l.before(l.metrics[1]), l.before(l.metrics[2])
-		n := len(l.before(l.metrics[3]))
+	func(t trainings) page.Cell {
+		values, low, high := t.before(t.metrics[0]), t.before(t.metrics[1]), t.before(t.metrics[2])
+		n := len(t.before(t.metrics[3]))
 		if len(values) < n || len(low) < n || len(high) < n {
 			return page.Text("–")
 		}

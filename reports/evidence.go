@@ -31,7 +31,7 @@ type Evidence struct {
 	Compare   []Comparison   `json:"compare,omitempty"`
 	Maps      []Map          `json:"maps,omitempty"` // map blocks of the report
 	Windows   Windows        `json:"windows"`
-	Chosen    []Chosen       `json:"chosen,omitempty"` // section blocks of the report
+	Sections  []Section      `json:"chosen,omitempty"` // section blocks of the report
 	Failures  []page.Failure `json:"failures,omitempty"`
 
 	References []Reference `json:"references,omitempty"`
@@ -47,7 +47,7 @@ type Evidence struct {
 // EvidenceFormat is the version of the pages that this program writes, verifies and reproduces. It is the version of
 // the kind: a page of another version has other text, other tables or other evidence, and would differ from the
 // recomputed page although its numbers hold.
-const EvidenceFormat = 18
+const EvidenceFormat = 19
 
 // manifestAddress names the records of a stage in a Source.
 func manifestAddress(address string) string { return address + ".manifest" }
@@ -241,9 +241,9 @@ func (ev *Evidence) check() error {
 	if early, late := ev.Windows.Early, ev.Windows.Late; early < 0 || late < 0 || (early == 0) != (late == 0) {
 		return fmt.Errorf("its windows have %d and %d updates, but a page has two windows or none", early, late)
 	}
-	chosen := len(ev.Chosen) + len(ev.Compare) + len(ev.Maps) + len(ev.Notes) + len(ev.Overrides) + len(ev.Arms) +
+	chosen := len(ev.Sections) + len(ev.Compare) + len(ev.Maps) + len(ev.Notes) + len(ev.Overrides) + len(ev.Arms) +
 		len(ev.Failures)
-	for _, one := range ev.Chosen {
+	for _, one := range ev.Sections {
 		chosen += len(one.Show)
 	}
 	for _, one := range ev.Compare {

@@ -13,7 +13,6 @@ import (
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/runs"
 	"rcgrpo/reports/page"
-	"rcgrpo/reports/stats"
 )
 
 // first returns the figures and tables of the first screen: the effects that answer the question, and the outcomes of
@@ -136,9 +135,9 @@ func (s *Study) crossGroup(how Comparison, set string) string {
 func (s *Study) crossCell(label, set string, how Comparison) page.Cell {
 	a := s.arm(label)
 	if how.ofTraining() {
-		of := a.logged(s.Windows, how.Outcome)
+		selected := a.logged(s.Windows, how.Outcome)
 		var late []float64
-		for _, run := range of.runs {
+		for _, run := range selected.runs {
 			_, values, _ := run.values(how.Outcome)
 			late = append(late, lateValue(values, s.Windows))
 		}
@@ -146,8 +145,9 @@ func (s *Study) crossCell(label, set string, how Comparison) page.Cell {
 		if len(late) == 0 {
 			return page.Text("–")
 		}
-		mean := stats.Mean(late)
-		return page.Cell{Text: how.value(mean), Value: &mean}.From(of.source(byLate))
+		cell := how.mean(late)
+		cell.Detail = ""
+		return cell.From(selected.source(byLate))
 	}
 	cell := a.scored(set, true).cell(byReward)
 	cell.Detail, cell.Counts = "", nil

@@ -27,7 +27,7 @@ type gathering struct {
 func gather(ev *Evidence, open func(*Input) (*artifact.Artifact, error), store *artifact.Store) (*Study, error) {
 	g := &gathering{lineal: map[string]string{}}
 	g.study = &Study{Name: ev.Name, Question: ev.Question, Expect: ev.Expect, Notes: ev.notes(), Windows: ev.Windows,
-		Compare: ev.Compare, Chosen: ev.Chosen, Failures: ev.Failures,
+		Compare: ev.Compare, Sections: ev.Sections, Failures: ev.Failures,
 		References: ev.References, Maps: ev.Maps}
 	readers := map[string]func(*Input, *artifact.Artifact) error{
 		roleScores: g.scores, roleCurves: g.curve, roleData: g.data, roleTranscripts: g.transcripts,
@@ -118,11 +118,7 @@ func (g *gathering) curve(in *Input, a *artifact.Artifact) error {
 			in.Label = instanceName(in.Ref)
 		}
 	}
-	text, err := json.Marshal(a.Manifest.Outputs["checkpoint"].Digest)
-	if err != nil {
-		return err
-	}
-	in.Label = cmp.Or(g.lineal[string(text)], in.Label)
+	in.Label = cmp.Or(g.lineal[quoted(a.Manifest.Outputs["checkpoint"].Digest)], in.Label)
 	run := g.run(in)
 	rows, err := artifact.AllRows[rl.Metric](a, rl.MetricsFile)
 	if err != nil {
@@ -154,28 +150,28 @@ func (g *gathering) data(in *Input, a *artifact.Artifact) error {
 		return g.dataset(name, in, a)
 	}
 	tasks, err := artifact.AllRows[*bfcl.Task](a, bfcl.TasksFile)
-	g.study.Data = append(g.study.Data, DataSet{Label: name, Seed: in.Ref.Seed,
+	g.study.TaskSets = append(g.study.TaskSets, TaskSet{Label: name, Seed: in.Ref.Seed,
 		Stage: strings.TrimSuffix(instanceName(in.Ref), "["+in.Ref.Key+"]"), Source: in.port(), Tasks: tasks})
 	return err
 }
 
 func (g *gathering) dataset(name string, in *Input, a *artifact.Artifact) error {
-	m := Mixture{Label: name, Seed: in.Ref.Seed, Source: in.port()}
+	d := DataSet{Label: name, Seed: in.Ref.Seed, Source: in.port()}
 	for row, err := range artifact.Rows[rl.Trajectory](a, rl.DatasetFile) {
 		if err != nil {
 			return err
 		}
-		m.Members = append(m.Members, Member{row.Origin, row.Token, row.Task, row.Category, row.Reward == 1})
-		m.Examples.Add(transcript(&row, ""))
+		d.Members = append(d.Members, Member{row.Origin, row.Token, row.Task, row.Category, row.Reward == 1})
+		d.Examples.Add(transcript(&row, ""))
 	}
 	text, err := a.Read("summary.json")
 	if err == nil {
-		err = json.Unmarshal(text, &m.Summary)
+		err = json.Unmarshal(text, &d.Summary)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read %s: %w", a.Path("summary.json"), err)
 	}
-	g.study.Mixtures = append(g.study.Mixtures, m)
+	g.study.DataSets = append(g.study.DataSets, d)
 	return nil
 }
 

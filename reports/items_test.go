@@ -52,7 +52,7 @@ func partID(p page.Part) string {
 
 func TestSectionsChooseAndOrder(t *testing.T) {
 	s := synthetic(1, 40, 20)
-	s.Chosen = []Chosen{{Title: "Curves", Lead: "First.", Show: []string{"fig-kl", "fig-reward"}},
+	s.Sections = []Section{{Title: "Curves", Lead: "First.", Show: []string{"fig-kl", "fig-reward"}},
 		{Title: "Scores", Show: []string{"main"}}, {Title: "Nothing of this", Show: []string{"mixtures"}}}
 	p := s.Page()
 	var got []string

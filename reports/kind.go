@@ -70,9 +70,9 @@ type settings struct {
 	// coloured by the difference, and a table
 	Maps []Map `hcl:"map,block"`
 	// results that others published, shown beside those of the page
-	Reported []Reference `hcl:"reference,block"`
+	References []Reference `hcl:"reference,block"`
 	// sections of the page instead of the usual ones, in this order
-	Sections []Chosen `hcl:"section,block"`
+	Sections []Section `hcl:"section,block"`
 	// updates summarized at the start and the end of a training; without it the paper's 70 and 70 if a training is
 	// long enough, else none
 	Windows *Windows `hcl:"windows,block"`
@@ -130,8 +130,8 @@ func (c *Comparison) ofTraining() bool {
 	return c.Outcome != "" && c.Outcome != OutcomeSuccess && c.Outcome != OutcomeSampled
 }
 
-// Chosen is a section block.
-type Chosen struct {
+// Section is a section block.
+type Section struct {
 	// heading
 	Title string `json:"title" hcl:"title,label"`
 	// tables and figures in their order: map, main, reference, ablation, calls, seeds, replies, fig-categories,
@@ -185,8 +185,8 @@ func (s *settings) Check() hcl.Diagnostics {
 	for i := range s.Maps {
 		diags = append(diags, s.Maps[i].check(s)...)
 	}
-	for i := range s.Reported {
-		diags = append(diags, s.Reported[i].faults()...)
+	for i := range s.References {
+		diags = append(diags, s.References[i].faults()...)
 	}
 	names := itemNames()
 	for _, one := range s.Sections {
@@ -247,8 +247,8 @@ func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
 		diags = append(diags, s.Maps[i].checkPairs(paired)...)
 	}
 	check(s.At["arms"], labels(n, s.Arms)...)
-	for i := range s.Reported {
-		diags = append(diags, s.Reported[i].armFaults(known)...)
+	for i := range s.References {
+		diags = append(diags, s.References[i].armFaults(known)...)
 	}
 	return append(diags, s.checkWindows(n)...)
 }
@@ -384,8 +384,8 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 	}
 	// stored: reproduce reads a part of the artifacts, from which these would differ
 	ev.Arms, ev.Compare, ev.Windows = study.labels(), study.Compare, study.Windows
-	page := study.Page()
-	if page.Evidence, err = ev.Packed(page); err != nil {
+	document := study.Page()
+	if document.Evidence, err = ev.Packed(document); err != nil {
 		return err
 	}
 	dir, err := job.Create("page")
@@ -393,11 +393,11 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 		return err
 	}
 	for name, write := range map[string]func(io.Writer) error{
-		HTMLFile:     page.HTML,
-		MarkdownFile: page.Markdown,
-		TextFile:     func(w io.Writer) error { return page.Text(w, TextWidth) },
-		LaTeXFile:    page.LaTeX,
-		JSONFile:     page.JSON,
+		HTMLFile:     document.HTML,
+		MarkdownFile: document.Markdown,
+		TextFile:     func(w io.Writer) error { return document.Text(w, TextWidth) },
+		LaTeXFile:    document.LaTeX,
+		JSONFile:     document.JSON,
 	} {
 		var b bytes.Buffer
 		if err := write(&b); err != nil {
@@ -407,10 +407,7 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 			return err
 		}
 	}
-	if err := page.WriteCSV(filepath.Join(dir, CSVFolder)); err != nil {
-		return err
-	}
-	return nil
+	return document.WriteCSV(filepath.Join(dir, CSVFolder))
 }
 
 // Publishes returns the HTML page.
@@ -423,8 +420,8 @@ func (s *settings) Publishes(experiment, _ string) []lang.Published {
 func (s *settings) newEvidence(job *engine.Job) (*Evidence, *artifact.Store, error) {
 	ev := &Evidence{
 		Format: EvidenceFormat, Name: job.Experiment.Name, Question: job.Experiment.Question, Expect: job.Experiment.Expect,
-		Notes: s.Notes, Chosen: s.Sections, Overrides: job.Experiment.Source.Sets,
-		References: s.Reported, Maps: s.Maps,
+		Notes: s.Notes, Sections: s.Sections, Overrides: job.Experiment.Source.Sets,
+		References: s.References, Maps: s.Maps,
 	}
 	texts := job.Experiment.SourceFiles()
 	for _, name := range sortedKeys(texts) {
@@ -528,11 +525,7 @@ func (a *ancestry) addRecords(n *lang.Node) error {
 
 // ancestor returns the manifest of an input, or nil if it has none or the node read another result.
 func ancestor(m, reader *artifact.Manifest, in lang.Input) *artifact.Manifest {
-	if m == nil {
-		return nil
-	}
-	text, err := json.Marshal(m.Outputs[in.Ref.Port].Digest)
-	if err != nil || reader.Parts["input."+in.Setting] != string(text) {
+	if m == nil || !hasRead(reader, in.Setting, m.Outputs[in.Ref.Port].Digest) {
 		return nil
 	}
 	return m

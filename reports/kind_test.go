@@ -470,9 +470,7 @@ func TestReportSettingsAreChecked(t *testing.T) {
 		if diags := s.Check(); len(diags) > 0 {
 			got = diags[0].Summary
 		}
-		if got != summary {
-			t.Errorf("got diagnostic %q, want %q", got, summary)
-		}
+		equal(t, "diagnostic", got, summary)
 	}
 }
 
@@ -522,9 +520,7 @@ stage "report" "page" {
 			}
 			got = fmt.Sprint(pairs)
 		}
-		if got != c.want {
-			t.Errorf("%s: got %s, want %s", c.settings, got, c.want)
-		}
+		equal(t, c.settings, got, c.want)
 	}
 }
 

@@ -86,9 +86,7 @@ func TestLaTeXTablesAreWhole(t *testing.T) {
 			t.Fatal("a brace closes what none opened")
 		}
 	}
-	if depth != 0 {
-		t.Errorf("%d braces stay open", depth)
-	}
+	equal(t, "open braces", depth, 0)
 	for _, table := range strings.Split(bare, `\begin{longtable}`)[1:] {
 		layout, _, _ := strings.Cut(strings.TrimPrefix(table, "{@{}"), "@{}}\n")
 		columns := len(strings.ReplaceAll(layout, `p{0.3\linewidth}`, "p"))

@@ -42,7 +42,7 @@ func (s *Study) finishTables(p *page.Page) {
 	for i := range s.Arms {
 		p.Looks[s.Arms[i].Label] = looks[i]
 	}
-	of := func(arm int) page.Look {
+	look := func(arm int) page.Look {
 		if arm < 0 || arm >= len(looks) {
 			return page.Look{}
 		}
@@ -50,8 +50,8 @@ func (s *Study) finishTables(p *page.Page) {
 	}
 	for _, t := range p.Tables() {
 		for i := range t.Rows {
-			if row := &t.Rows[i]; of(row.Arm).Known {
-				row.Look, row.Group = of(row.Arm), cmp.Or(row.Group, s.group(&s.Arms[row.Arm]))
+			if row := &t.Rows[i]; look(row.Arm).Known {
+				row.Look, row.Group = look(row.Arm), cmp.Or(row.Group, s.group(&s.Arms[row.Arm]))
 			}
 		}
 		t.DropSingleGroup()
@@ -59,7 +59,7 @@ func (s *Study) finishTables(p *page.Page) {
 	}
 	for _, f := range p.Figures() {
 		for i := range f.Series {
-			f.Series[i].Look = of(f.Series[i].Arm)
+			f.Series[i].Look = look(f.Series[i].Arm)
 		}
 	}
 }

@@ -173,8 +173,8 @@ func (s *Study) mapMarks(m *Map, all []*Contrast) []mapMark {
 			continue
 		}
 		early := func(label, metric string) ([]float64, page.Source) { // the row of the table requires the contrast, too
-			of := s.arm(label).logged(s.Windows, metric)
-			return of.means(false), page.Together(byEarly, metric, of.source(""), c.Source)
+			selected := s.arm(label).logged(s.Windows, metric)
+			return selected.means(false), page.Together(byEarly, metric, selected.source(""), c.Source)
 		}
 		mark := mapMark{Contrast: c, key: keys[i]}
 		mark.x, mark.sourceX = early(c.B, m.X)
@@ -191,7 +191,9 @@ func pairKeys(pairs [][]string) []string {
 	distinct := map[string]bool{"": true}
 	for _, pair := range pairs {
 		key := sharedWords(strings.Fields(pair[0]), strings.Fields(pair[1]))
-		shared, both, distinct[key] = append(shared, key), append(both, pair[0]+" → "+pair[1]), true
+		shared = append(shared, key)
+		both = append(both, pair[0]+" → "+pair[1])
+		distinct[key] = true
 	}
 	if len(distinct) == len(pairs)+1 {
 		return shared

@@ -57,9 +57,8 @@ func TestAMapPlacesEachPairByEarlyMetricsOfItsArms(t *testing.T) {
 		cells := first[1].Table.Rows[row].Cells
 		want := fmt.Sprintf("%s [%sto%s]", effect.Amount(effect.Effect), effect.Amount(*effect.Low),
 			effect.Amount(*effect.High))
-		if got := fmt.Sprintf("%s [%s]", cells[1].Text, strings.ReplaceAll(cells[3].Text, "\u00a0", "")); got != want {
-			t.Errorf("row %d: got %s, want %s of the forest plot", row, got, want)
-		}
+		got := fmt.Sprintf("%s [%s]", cells[1].Text, strings.ReplaceAll(cells[3].Text, "\u00a0", ""))
+		equal(t, fmt.Sprintf("row %d and the forest plot", row), got, want)
 	}
 }
 
@@ -95,9 +94,7 @@ func TestPairsAreNamedByTheWordsThatTheirLabelsShare(t *testing.T) {
 		"A → A + B; A → C": {{"A", "A + B"}, {"A", "C"}},
 		"A → AB; A → AC":   {{"A", "AB"}, {"A", "AC"}},
 	} {
-		if got := strings.Join(pairKeys(pairs), "; "); got != want {
-			t.Errorf("%v: got %q, want %q", pairs, got, want)
-		}
+		equal(t, fmt.Sprint(pairs), strings.Join(pairKeys(pairs), "; "), want)
 	}
 }
 

@@ -52,20 +52,20 @@ func hostile(text string) *Study {
 	s.Compare = []Comparison{{Label: text, Pairs: [][]string{{text + "a", text + "b"}, {text, text + "c"}},
 		Expect: "higher"}}
 	s.Failures = []page.Failure{{Address: text, Cause: text, Log: []string{text}}}
-	for i := range s.Data {
-		s.Data[i].Label, s.Data[i].Source = text+s.Data[i].Label, text
-		s.Data[i].Tasks[0].Category = text
+	for i := range s.TaskSets {
+		s.TaskSets[i].Label, s.TaskSets[i].Source = text+s.TaskSets[i].Label, text
+		s.TaskSets[i].Tasks[0].Category = text
 	}
 	for _, talks := range s.Transcripts {
 		talks.Label = text
 		talks.Add(transcript(&rl.Trajectory{Task: text, Category: text, Failure: text, Stop: text,
 			Messages: []rl.Message{{Role: text, Text: text, Calls: []string{text}}}}, text))
 	}
-	s.Mixtures = []Mixture{{Label: text, Members: []Member{{text, text, text, text, true}},
+	s.DataSets = []DataSet{{Label: text, Members: []Member{{text, text, text, text, true}},
 		Summary: map[string]int{text: 2}}}
 	x := transcript(&rl.Trajectory{Task: text,
 		Messages: []rl.Message{{Role: text, Text: text, Calls: []string{text}}}}, "")
-	s.Mixtures[0].Examples = page.Transcripts{Passed: []page.Transcript{x}, Failed: []page.Transcript{x}}
+	s.DataSets[0].Examples = page.Transcripts{Passed: []page.Transcript{x}, Failed: []page.Transcript{x}}
 	s.References = []Reference{{Name: text, URL: text, Of: map[string]int{overall: 16},
 		Counts: map[string]map[string]int{text + "a": {overall: 1}, text + "b": {overall: 2}},
 		Others: map[string]map[string]map[string]int{text: {text: {overall: 3}}}}}

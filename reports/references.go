@@ -201,7 +201,7 @@ func (s *Study) referenceParts() []page.Part {
 				}
 			}
 		}
-		parts = slices.Concat(parts, all.OrNil().Parts(set), parted.OrNil().Parts(set))
+		parts = slices.Concat(parts, all.Parts(set), parted.Parts(set))
 	}
 	return parts
 }
@@ -259,25 +259,28 @@ func (s *Study) referenceRows(r *Reference) (rows []referenceRow) {
 
 // besideReference returns the published share, that of the page, and how they compare.
 func (s *Study) besideReference(p *page.Cell, label, set, category string) []page.Cell {
-	cells := []page.Cell{*p}
-	dash := page.Text("–")
-	a := s.arm(label)
-	if a == nil {
-		return append(cells, dash, dash, dash)
-	}
-	of := a.scored(set, true).inCategory(category)
-	ours := of.cell(byReward)
+	a := cmp.Or(s.arm(label), &Arm{}) // its stage failed: an arm without episodes
+	selected := a.scored(set, true).inCategory(category)
+	ours := selected.cell(byReward)
 	if ours.Counts == nil {
-		return append(cells, dash, dash, dash)
-	}
-	within := dash
-	if ours.Interval != nil {
-		within = page.Text("%s", map[bool]string{true: "no", false: "yes"}[ours.Interval.Excludes(*p.Value)])
+		return []page.Cell{*p, page.Text("–"), page.Text("–"), page.Text("–")}
 	}
 	test := stats.Fisher(p.Count, p.Of, ours.Count, ours.Of)
-	return append(cells, ours, within.From(of.source("published share within the clustered Wilson interval")),
+	return []page.Cell{*p, ours,
+		within(ours.Interval, p).From(selected.source("published share within the clustered Wilson interval")),
 		page.Cell{Text: page.Probability(test), Value: &test}.
-			From(of.source("Fisher's exact test against the published count")))
+			From(selected.source("Fisher's exact test against the published count"))}
+}
+
+// within reports whether an interval contains a published share or difference; a dash without an interval.
+func within(i *stats.Interval, published *page.Cell) page.Cell {
+	switch {
+	case i == nil:
+		return page.Text("–")
+	case i.Excludes(*published.Value):
+		return page.Text("no")
+	}
+	return page.Text("yes")
 }
 
 // ablationTables show, for each comparison of success, the differences that a reference reports beside those of the
@@ -305,7 +308,7 @@ func (s *Study) ablationTables() []page.Part {
 			cells := []page.Cell{page.Text("%s → %s", names[0], names[1]), e.A, e.B, e.Difference}
 			t.Add(page.NoArm, append(cells, contrastOf(s.decided(set), how, names).besideReference(e)...)...)
 		}
-		parts = append(parts, t.OrNil().Parts(set)...)
+		parts = append(parts, t.Parts(set)...)
 	}
 	return parts
 }
@@ -316,12 +319,11 @@ func (c *Contrast) besideReference(e *PublishedEffect) []page.Cell {
 	if c == nil {
 		return []page.Cell{page.Text("–"), page.Text("–"), page.Text("–"), page.Text("–")}
 	}
-	difference, within := c.cell(), page.Text("–")
-	if i := c.hull(); i.Known() {
-		difference = difference.With("%s", c.between(i))
-		within = page.Text("%s", map[bool]string{true: "no", false: "yes"}[i.Excludes(*e.Difference.Value)])
+	difference := c.cell()
+	if difference.Interval != nil {
+		difference = difference.With("%s", c.between(*difference.Interval))
 	}
 	return []page.Cell{c.CellA.From(c.own(byReward.by)), c.CellB.From(c.own(byReward.by)),
 		difference.From(c.own("mean of the differences, hull of both intervals")),
-		within.From(c.own("published difference within the hull of both intervals"))}
+		within(difference.Interval, &e.Difference).From(c.own("published difference within the hull of both intervals"))}
 }

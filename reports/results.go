@@ -29,7 +29,8 @@ func (s *Study) mainTable(set string) *page.Table {
 	for i := range s.Arms {
 		a := &s.Arms[i]
 		greedy, sampled := a.scored(set, true), a.scored(set, false)
-		most, anySampled = max(most, len(greedy.policies)), anySampled || len(sampled.runs) > 0
+		most = max(most, len(greedy.policies))
+		anySampled = anySampled || len(sampled.runs) > 0
 		if len(greedy.runs) == 0 {
 			continue
 		}
@@ -81,7 +82,7 @@ func (s *Study) repliesTable(set string) *page.Table {
 			}
 		}
 	}
-	return t.OrNil()
+	return t
 }
 
 // decoding names how the arms of the main table of a set decode, with a note if API models are among them.
@@ -89,7 +90,7 @@ func (s *Study) decoding(set string) (name string, notes []string) {
 	endpoints := map[string]bool{} // digests
 	for _, r := range s.Records {
 		if r.Kind == "endpoint" && r.Manifest != nil {
-			endpoints[fmt.Sprintf("%q", r.Manifest.Outputs["policy"].Digest)] = true
+			endpoints[quoted(r.Manifest.Outputs["policy"].Digest)] = true
 		}
 	}
 	models, checkpoints := false, false
@@ -230,7 +231,7 @@ func (s *Study) markBest(t *page.Table, set string) {
 		return
 	}
 	winner := &s.Arms[best.Arm]
-	of := winner.scored(set, true)
+	ofWinner := winner.scored(set, true)
 	var all, against []*Contrast // the adjustment covers every test of the set
 	for _, c := range s.decided(set) {
 		again := *c
@@ -241,13 +242,13 @@ func (s *Study) markBest(t *page.Table, set string) {
 			continue
 		}
 		a := &s.Arms[row.Arm]
-		how := Comparison{Unpaired: unmatched(a.scored(set, true), of).tooMany()}
+		how := Comparison{Unpaired: unmatched(a.scored(set, true), ofWinner).tooMany()}
 		c := contrastOf(all, how, []string{winner.Label, a.Label})
 		if c == nil {
 			c = contrastOf(all, how, []string{a.Label, winner.Label})
 		}
 		if c == nil {
-			if c = compareEvaluations(a.scored(set, true), of, how); c == nil {
+			if c = compareEvaluations(a.scored(set, true), ofWinner, how); c == nil {
 				return
 			}
 			all = append(all, c)
@@ -276,7 +277,7 @@ func (s *Study) seedTable(set string) *page.Table {
 	}
 	for i := range s.Arms {
 		all := s.Arms[i].scored(set, true)
-		row := func(selected selection, name string, reward, verdict measure[[]policy]) {
+		row := func(selected episodes, name string, reward, verdict measure[[]policy]) {
 			cells := []page.Cell{page.Text("%s", s.Arms[i].Label), page.Text("%s", name), selected.cell(reward)}
 			for _, c := range categories {
 				cells = append(cells, selected.inCategory(c).cell(reward))
@@ -292,7 +293,7 @@ func (s *Study) seedTable(set string) *page.Table {
 			row(all, "mean", byMean, byVerdictMean)
 		}
 	}
-	return t.OrNil()
+	return t
 }
 
 // categoryFigure draws the success of each arm on a set, greedy: overall and by category, pooled and by policy.
@@ -328,7 +329,7 @@ func (s *Study) categoryFigure(set string) *page.Figure {
 		}
 		f.Add(series)
 	}
-	return f.OrNil()
+	return f
 }
 
 // passTable shows pass@k by arm, from the sampled episodes of each task: the unbiased estimate of the probability that
@@ -351,7 +352,7 @@ func (s *Study) passTable(set string) *page.Table {
 			func(all []policy) page.Cell { return passCell(all, k) }})
 	}
 	t.Columns = append(t.Columns, page.Column{Name: "Episodes"})
-	measures = append(measures, measure[[]policy]{"number of sampled episodes, of all policies", episodes})
+	measures = append(measures, measure[[]policy]{"number of sampled episodes, of all policies", episodeCount})
 	for _, series := range f.Series {
 		a := &s.Arms[series.Arm]
 		cells := []page.Cell{page.Text("%s", a.Label)}
@@ -363,8 +364,8 @@ func (s *Study) passTable(set string) *page.Table {
 	return t
 }
 
-// episodes counts the episodes and the tasks of some policies.
-func episodes(all []policy) page.Cell {
+// episodeCount counts the episodes and the tasks of some policies.
+func episodeCount(all []policy) page.Cell {
 	n, tasks := 0, map[string]bool{}
 	for _, one := range all {
 		for task, tally := range one.outcomes {
@@ -385,9 +386,9 @@ func (s *Study) passFigure(set string) *page.Figure {
 	several := false
 	for i, a := range s.Arms {
 		series := page.Series{Name: a.Label, Arm: i}
-		for _, of := range a.scored(set, false).each() {
-			one := of.policies[0]
-			curve := page.Curve{Name: one.name(), Source: of.source("pass@k, mean over tasks")}
+		for _, selected := range a.scored(set, false).each() {
+			one := selected.policies[0]
+			curve := page.Curve{Name: one.name(), Source: selected.source("pass@k, mean over tasks")}
 			for k := 1; k <= one.fewest(); k *= 2 {
 				if len(curve.Y) == len(series.X) {
 					series.X = append(series.X, float64(k))
@@ -449,13 +450,13 @@ func shareList(shares []float64) page.Cell {
 	return c
 }
 
-// episode is a column of the outcome figure: a task of one seed.
-type episode struct{ seed, task string }
+// seedTask is a column of the outcome figure: a task of one seed.
+type seedTask struct{ seed, task string }
 
 // outcomesByEpisode returns the results of each greedy episode of some arms, one character per arm: '1' passed, '0'
 // failed, ' ' without this episode. A run without seed belongs to every seed.
-func outcomesByEpisode(arms []selection) map[episode][]byte {
-	results := map[episode][]byte{}
+func outcomesByEpisode(arms []episodes) map[seedTask][]byte {
+	results := map[seedTask][]byte{}
 	for _, seeded := range []bool{true, false} { // runs with a seed determine the episodes, if there are any
 		add := seeded || len(results) == 0
 		for i, a := range arms {
@@ -464,7 +465,7 @@ func outcomesByEpisode(arms []selection) map[episode][]byte {
 					continue
 				}
 				for task := range run.outcomes {
-					if e := (episode{run.Name(), task}); add && results[e] == nil {
+					if e := (seedTask{run.Name(), task}); add && results[e] == nil {
 						results[e] = bytes.Repeat([]byte(" "), len(arms))
 					}
 				}
@@ -488,10 +489,11 @@ func (s *Study) outcomeFigure(set string) *page.Figure {
 			"table by the paper's reward.",
 		Data: [][]string{{"seed", "task"}}, Source: page.Source{By: "reward of each episode"},
 	}
-	var arms []selection
+	var arms []episodes
 	for i, a := range s.Arms {
 		if all := a.scored(set, true); len(all.runs) > 0 {
-			arms, f.Lanes = append(arms, all), append(f.Lanes, a.Label)
+			arms = append(arms, all)
+			f.Lanes = append(f.Lanes, a.Label)
 			f.Series = append(f.Series, page.Series{Name: a.Label, Arm: i})
 			f.Source = page.Together(f.Source.By, "", f.Source, all.source(""))
 		}
@@ -501,7 +503,7 @@ func (s *Study) outcomeFigure(set string) *page.Figure {
 	}
 	f.Data[0] = append(f.Data[0], f.Lanes...)
 	results := outcomesByEpisode(arms)
-	for at, e := range slices.SortedFunc(maps.Keys(results), func(a, b episode) int {
+	for at, e := range slices.SortedFunc(maps.Keys(results), func(a, b seedTask) int {
 		x, y := results[a], results[b]
 		return cmp.Or(bytes.Count(y, []byte("1"))-bytes.Count(x, []byte("1")), bytes.Compare(y, x),
 			strings.Compare(a.seed, b.seed), strings.Compare(a.task, b.task))

@@ -134,7 +134,7 @@ func items() []item {
 		item{"data", "tasks", single((*Study).dataTable)},
 		item{"certificate", "tasks", single((*Study).certificateTable)},
 		item{"statistics", "tasks", single((*Study).statisticsTable)},
-		item{"mixtures", "tasks", single((*Study).mixtureTable)},
+		item{"mixtures", "tasks", single((*Study).originTable)},
 		item{"examples", "tasks", (*Study).exampleTables},
 		item{"versions", "setup", single((*Study).versionsTable)},
 		item{"departures", "setup", single((*Study).departuresTable)},
@@ -172,12 +172,12 @@ func itemNames() []string {
 
 // sections returns the sections of the report, or the usual ones.
 func (s *Study) sections() []page.Section {
-	if len(s.Chosen) == 0 {
+	if len(s.Sections) == 0 {
 		return s.usualSections()
 	}
 	all := items()
 	var sections []page.Section
-	for i, c := range s.Chosen {
+	for i, c := range s.Sections {
 		section := page.Section{ID: fmt.Sprintf("section-%d", i+1), Title: c.Title, Lead: c.Lead}
 		for _, name := range c.Show {
 			if at := slices.IndexFunc(all, func(p item) bool { return p.name == name }); at >= 0 {

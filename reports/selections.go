@@ -11,9 +11,9 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// selection holds some episodes of an arm, counted once: the greedy or the sampled ones on a set of tasks under a
+// episodes holds some episodes of an arm, counted once: the greedy or the sampled ones on a set of tasks under a
 // reward token, of one category or of all ("").
-type selection struct {
+type episodes struct {
 	name                 string // of the arm, or of a side of a comparison
 	set, token, category string
 	greedy               bool
@@ -30,11 +30,11 @@ type counted struct {
 }
 
 // scored selects the episodes of the arm on a set, greedy or sampled, under its condition.
-func (a *Arm) scored(set string, greedy bool) selection { return a.under(a.condition(), set, greedy) }
+func (a *Arm) scored(set string, greedy bool) episodes { return a.under(a.condition(), set, greedy) }
 
 // under selects the episodes of the arm under a token.
-func (a *Arm) under(token, set string, greedy bool) selection {
-	s := selection{name: a.Label, set: set, token: token, greedy: greedy}
+func (a *Arm) under(token, set string, greedy bool) episodes {
+	e := episodes{name: a.Label, set: set, token: token, greedy: greedy}
 	for i := range a.Runs {
 		var rows []*Row
 		for k := range a.Runs[i].Rows {
@@ -42,83 +42,88 @@ func (a *Arm) under(token, set string, greedy bool) selection {
 				rows = append(rows, row)
 			}
 		}
-		s.add(&a.Runs[i], rows)
+		e.add(&a.Runs[i], rows)
 	}
-	return s
+	return e
 }
 
 // inCategory selects the rows of a category; "" is every category.
-func (s selection) inCategory(category string) selection {
-	all := s
-	if s.category = category; category == "" {
-		return s
+func (e episodes) inCategory(category string) episodes {
+	all := e
+	if e.category = category; category == "" {
+		return e
 	}
-	s.runs, s.policies = nil, nil
+	e.runs, e.policies = nil, nil
 	for _, run := range all.runs {
-		s.add(run.SeedRun, slices.DeleteFunc(slices.Clone(run.rows),
+		e.add(run.SeedRun, slices.DeleteFunc(slices.Clone(run.rows),
 			func(row *Row) bool { return row.Category != category }))
 	}
-	return s
+	return e
 }
 
 // add counts the selected rows of a run.
-func (s *selection) add(run *SeedRun, rows []*Row) {
+func (e *episodes) add(run *SeedRun, rows []*Row) {
 	if len(rows) == 0 {
 		return
 	}
 	one := counted{SeedRun: run, rows: rows, outcomes: outcomes{}}
 	for _, row := range rows {
 		page.IndexOrAppend(&one.from, row.Port)
-		one.add(row.Task, row.tally(), s.greedy)
+		one.add(row.Task, row.tally(), e.greedy)
 	}
-	s.runs = append(s.runs, one)
-	p := findOrAdd(&s.policies, policy{identity: run.identity(), outcomes: outcomes{}},
+	e.runs = append(e.runs, one)
+	p := findOrAdd(&e.policies, policy{identity: run.identity(), outcomes: outcomes{}},
 		func(p policy) bool { return p.identity == run.identity() })
 	p.runs = append(p.runs, *run)
 	for task, tally := range one.outcomes {
-		p.add(task, tally, s.greedy)
+		p.add(task, tally, e.greedy)
 	}
 }
 
 // each returns the selection of each policy.
-func (s selection) each() (all []selection) {
-	runs := s.runs
-	for _, p := range s.policies {
-		s.policies = []policy{p}
-		s.runs = slices.DeleteFunc(slices.Clone(runs), func(r counted) bool { return r.identity() != p.identity })
-		all = append(all, s)
+func (e episodes) each() (all []episodes) {
+	runs := e.runs
+	for _, p := range e.policies {
+		e.policies = []policy{p}
+		e.runs = slices.DeleteFunc(slices.Clone(runs), func(r counted) bool { return r.identity() != p.identity })
+		all = append(all, e)
 	}
 	return all
 }
 
 // source returns the source of a value from the selected rows.
-func (s selection) source(by string) page.Source {
-	source := page.Source{By: by, Rows: "set " + cmp.Or(s.set, "test")}
-	for _, run := range s.runs {
+func (e episodes) source(by string) page.Source {
+	source := page.Source{By: by, Rows: "set " + cmp.Or(e.set, "test")}
+	for _, run := range e.runs {
 		source.From = append(source.From, run.from...)
 	}
-	if s.token != rl.TokenNone {
-		source.Rows += ", token " + s.token
+	if e.token != rl.TokenNone {
+		source.Rows += ", token " + e.token
 	}
-	if s.category != "" {
-		source.Rows += ", category " + s.category
+	if e.category != "" {
+		source.Rows += ", category " + e.category
 	}
-	source.Rows += ", " + decodingName(s.greedy)
+	source.Rows += ", " + decodingName(e.greedy)
 	return source
 }
 
 func decodingName(greedy bool) string {
-	return map[bool]string{true: "greedy", false: "sampled"}[greedy]
+	if greedy {
+		return "greedy"
+	}
+	return "sampled"
 }
 
 // measure is a number of selected rows, with its method in words.
 type measure[S any] struct {
-	by string
-	of func(S) page.Cell
+	by     string
+	number func(S) page.Cell
 }
 
 // cell returns the number of the selected rows, with its source.
-func (s selection) cell(m measure[[]policy]) page.Cell { return m.of(s.policies).From(s.source(m.by)) }
+func (e episodes) cell(m measure[[]policy]) page.Cell {
+	return m.number(e.policies).From(e.source(m.by))
+}
 
 // Measures of scores. The mean over policies is a dash below three of them.
 var (
@@ -137,7 +142,7 @@ var (
 
 // unlessMerged returns a measure of official verdicts, a dash if the tasks have merged requests: the official checker
 // compares turns, and these episodes have one.
-func unlessMerged(of func([]policy) page.Cell) func([]policy) page.Cell {
+func unlessMerged(number func([]policy) page.Cell) func([]policy) page.Cell {
 	return func(all []policy) page.Cell {
 		for _, p := range all {
 			for _, one := range p.outcomes {
@@ -146,7 +151,7 @@ func unlessMerged(of func([]policy) page.Cell) func([]policy) page.Cell {
 				}
 			}
 		}
-		return of(all)
+		return number(all)
 	}
 }
 

@@ -41,7 +41,7 @@ var PaperSettings = sync.OnceValue(func() map[string]map[string]string {
 		"advantage.eps": "1e-06", "advantage.lone": `"formula"`,
 		"schedule.shape": `"constant"`, "schedule.warmup": "0", "optimizer.weight_decay": "0.01",
 	}
-	of := func(parts ...map[string]string) map[string]string {
+	profile := func(parts ...map[string]string) map[string]string {
 		all := map[string]string{"schedule.final": "0", "optimizer.beta2": "0.999",
 			"optimizer.eps": "1e-08", "optimizer.clip_norm": "1"}
 		for _, part := range parts {
@@ -50,10 +50,10 @@ var PaperSettings = sync.OnceValue(func() map[string]map[string]string {
 		return all
 	}
 	return map[string]map[string]string{
-		"sft":     of(tuning, map[string]string{"epochs": "2"}),
-		"rctp-ft": of(tuning, tokens, map[string]string{"epochs": "5"}),
-		"grpo":    of(rl, map[string]string{"batch": "64"}),
-		"rc-grpo": of(rl, tokens, map[string]string{"batch": "256", "tokens.high": "0.5", "tokens.allocation": `"iid"`,
+		"sft":     profile(tuning, map[string]string{"epochs": "2"}),
+		"rctp-ft": profile(tuning, tokens, map[string]string{"epochs": "5"}),
+		"grpo":    profile(rl, map[string]string{"batch": "64"}),
+		"rc-grpo": profile(rl, tokens, map[string]string{"batch": "256", "tokens.high": "0.5", "tokens.allocation": `"iid"`,
 			"tokens.learn": `"all"`, "tokens.baseline": `"group"`}),
 	}
 })
@@ -148,16 +148,12 @@ func (s *Study) settingsTable() *page.Table {
 		}
 		t.Add(page.NoArm, cells...)
 	}
-	return t.OrNil()
+	return t
 }
 
 // departuresTable lists the settings in which a stage departs from the paper.
 func (s *Study) departuresTable() *page.Table {
-	t := s.settingsTable()
-	if t == nil {
-		return nil
-	}
-	departures := 0
+	t, departures := s.settingsTable(), 0
 	for i := range t.Rows {
 		marked := 0
 		for _, c := range t.Rows[i].Cells {
@@ -227,7 +223,7 @@ func (s *Study) runsTable() *page.Table {
 	t.Notes = []string{"From the manifests of the shown artifacts, including those of earlier runs: " +
 		runs.DurationText(sum) + " of stage time in total, in which processors computed for " +
 		runs.DurationText(cpu) + "."}
-	return t.OrNil()
+	return t
 }
 
 // megabytes formats a number of bytes. One unit keeps a column comparable.
@@ -279,7 +275,8 @@ func (s *Study) timelineFigures() (parts []page.Part) {
 		series := page.Series{Name: "stages", Arm: page.NoArm}
 		for i, bar := range bars {
 			if bar.Value -= float64(first); 0 <= bar.Value && bar.Value < float64(len(f.Lanes)) {
-				series.Points, f.Data = append(series.Points, bar), append(f.Data, rows[i])
+				series.Points = append(series.Points, bar)
+				f.Data = append(f.Data, rows[i])
 			}
 		}
 		f.Add(series)
@@ -307,7 +304,7 @@ func (s *Study) artifactsTable() *page.Table {
 			t.Add(page.NoArm, cells...)
 		}
 	}
-	return t.OrNil()
+	return t
 }
 
 // cardFile returns the port and the file of a result that describe a model: the configuration of a model folder, or the
@@ -412,5 +409,5 @@ func (s *Study) versionsTable() *page.Table {
 			page.Text("%s", c.name()).From(from(file.Name, "as recorded")), revision,
 			page.Text("%s", date).From(from("date", "as recorded")), context.From(from(file.Name, "as recorded")))
 	}
-	return t.OrNil()
+	return t
 }

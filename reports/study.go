@@ -24,9 +24,9 @@ type Study struct {
 	Compare  []Comparison
 	Maps     []Map
 	Windows  Windows
-	Chosen   []Chosen // sections that the report defines; none: the usual sections
-	Data     []DataSet
-	Mixtures []Mixture
+	Sections []Section // sections that the report defines; none: the usual sections
+	TaskSets []TaskSet
+	DataSets []DataSet
 	// Transcripts are the episodes that the page shows in full, one element per label.
 	Transcripts []*page.Transcripts
 	Calls       []Calls        // of API models
@@ -97,8 +97,8 @@ const shortestWindow = 10
 // fit reports whether the windows exist and do not overlap in a training of n updates.
 func (w Windows) fit(n int) bool { return w.Late > 0 && w.Early+w.Late <= n }
 
-// DataSet is a list of tasks that the experiment used.
-type DataSet struct {
+// TaskSet is a list of tasks that the experiment used.
+type TaskSet struct {
 	Label  string // "tasks.drills train"
 	Stage  string // "tasks.drills": sets of one stage and seed belong to one split
 	Seed   *int64
@@ -106,8 +106,8 @@ type DataSet struct {
 	Source string
 }
 
-// Mixture describes the trajectories of a fine-tuning data set.
-type Mixture struct {
+// DataSet describes the trajectories of a fine-tuning data set.
+type DataSet struct {
 	Label   string // "curate.data mixed"
 	Seed    *int64
 	Members []Member
@@ -117,7 +117,7 @@ type Mixture struct {
 	Examples page.Transcripts // experts and failures
 }
 
-// Member is one trajectory of a Mixture.
+// Member is one trajectory of a DataSet.
 type Member struct {
 	Origin, Token, Task, Category string
 	Passed                        bool // reward 1

@@ -51,7 +51,7 @@ func scored(seed int64, passes string) SeedRun {
 }
 
 // of is one side of a contrast.
-func of(runs ...SeedRun) selection { return (&Arm{Label: "arm", Runs: runs}).under("", "", true) }
+func of(runs ...SeedRun) episodes { return (&Arm{Label: "arm", Runs: runs}).under("", "", true) }
 
 func TestPairedDifferencesByHand(t *testing.T) {
 	a := of(scored(1, "1100"), scored(2, "1000"))
@@ -121,9 +121,7 @@ func TestPoliciesAreCountedByDigestAndNotBySeed(t *testing.T) {
 	if got := table.Rows[0].Cells[2].Text; got == "–" {
 		t.Errorf("three policies have no mean over seeds")
 	}
-	if got := table.Rows[1].Cells[2].Text; got != "–" {
-		t.Errorf("one policy on three draws of tasks: got the mean over seeds %q, want a dash", got)
-	}
+	equal(t, "one policy on three draws of tasks", table.Rows[1].Cells[2].Text, "–")
 	if got := table.Rows[1].Cells[1]; got.Count != 90 || got.Of != 120 {
 		t.Errorf("one policy on three draws of tasks: got %d/%d, want 90/120", got.Count, got.Of)
 	}
@@ -493,9 +491,7 @@ func TestTheBestMarkIsAdjustedForAllTestsOfTheSet(t *testing.T) {
 			{Label: "y", Pairs: [][]string{{"a", "b"}}, Unpaired: true}}, page.MarkNone},
 	} {
 		s.Compare = tc.compare
-		if got := s.mainTable("").Rows[2].Cells[1].Mark; got != tc.want {
-			t.Errorf("%+v: got mark %q, want %q", tc.compare, got, tc.want)
-		}
+		equal(t, fmt.Sprintf("mark, %+v", tc.compare), s.mainTable("").Rows[2].Cells[1].Mark, tc.want)
 	}
 }
 
@@ -551,9 +547,7 @@ func TestMainTablePoolsByFamilyAndShowsTheMeanOverSeedsBesideIt(t *testing.T) {
 	if !strings.HasPrefix(mean.Detail, "mean 75.0") || !strings.Contains(mean.Detail, "cut from") {
 		t.Errorf("got %q, want the mean, which is not the overall share, and the interval before the cut", mean.Detail)
 	}
-	if got := table.Rows[1].Cells[2].Text; got != "–" {
-		t.Errorf("mean over two seeds: got %q, want a dash", got)
-	}
+	equal(t, "mean over two seeds", table.Rows[1].Cells[2].Text, "–")
 	equal(t, "each seed in the figure", s.categoryFigure("").Series[0].Points[0].Each, []float64{0.75, 0.5, 1})
 }
 

@@ -101,7 +101,7 @@ func synthetic(seeds, tasks, updates int) *Study {
 		s.Transcripts = append(s.Transcripts, talks)
 	}
 	for _, name := range []string{"train", "test", "test_new"} {
-		d := DataSet{Label: "tasks.drills " + name, Stage: "tasks.drills"}
+		d := TaskSet{Label: "tasks.drills " + name, Stage: "tasks.drills"}
 		for k := range tasks {
 			family := k % 40
 			if name == "train" {
@@ -110,7 +110,7 @@ func synthetic(seeds, tasks, updates int) *Study {
 			d.Tasks = append(d.Tasks, &bfcl.Task{ID: fmt.Sprintf("%s_%d", name, k), Category: bfcl.Categories[k%4],
 				Family: fmt.Sprint(family)})
 		}
-		s.Data = append(s.Data, d)
+		s.TaskSets = append(s.TaskSets, d)
 	}
 	return s
 }

@@ -95,49 +95,49 @@ type trainings struct {
 
 // logged selects the trainings of the arm that logged any of the metrics.
 func (a *Arm) logged(w Windows, metrics ...string) trainings {
-	l := trainings{metrics: metrics, windows: w}
+	t := trainings{metrics: metrics, windows: w}
 	for _, r := range a.Runs {
 		if slices.ContainsFunc(metrics, func(metric string) bool { _, _, ok := r.values(metric); return ok }) {
-			l.runs = append(l.runs, r)
+			t.runs = append(t.runs, r)
 		}
 	}
-	return l
+	return t
 }
 
 // each returns the selection of each training.
-func (l trainings) each() (all []trainings) {
-	for i := range l.runs {
-		one := l
-		one.runs = l.runs[i : i+1]
+func (t trainings) each() (all []trainings) {
+	for i := range t.runs {
+		one := t
+		one.runs = t.runs[i : i+1]
 		all = append(all, one)
 	}
 	return all
 }
 
 // source returns the source of a value from the selected trainings.
-func (l trainings) source(by string) page.Source {
-	source := page.Source{By: by, Rows: strings.Join(l.metrics, ", ")}
-	for _, r := range l.runs {
+func (t trainings) source(by string) page.Source {
+	source := page.Source{By: by, Rows: strings.Join(t.metrics, ", ")}
+	for _, r := range t.runs {
 		source.From = append(source.From, r.CurveFrom)
 	}
-	if l.runs != nil && l.bound != "" && !slices.Contains(source.From, l.bound) {
-		source.From = append(source.From, l.bound)
+	if t.runs != nil && t.bound != "" && !slices.Contains(source.From, t.bound) {
+		source.From = append(source.From, t.bound)
 	}
 	return source
 }
 
 // cell returns a number of the selected trainings, with its source.
-func (l trainings) cell(m measure[trainings]) page.Cell { return m.of(l).From(l.source(m.by)) }
+func (t trainings) cell(m measure[trainings]) page.Cell { return m.number(t).From(t.source(m.by)) }
 
 // means returns the means of the first metric over the early or the late window of each training that is long enough
 // for both.
-func (l trainings) means(late bool) (all []float64) {
-	n := l.windows.Early
+func (t trainings) means(late bool) (all []float64) {
+	n := t.windows.Early
 	if late {
-		n = l.windows.Late
+		n = t.windows.Late
 	}
-	for _, r := range l.runs {
-		if _, values, ok := r.values(l.metrics[0]); ok && l.windows.fit(len(values)) {
+	for _, r := range t.runs {
+		if _, values, ok := r.values(t.metrics[0]); ok && t.windows.fit(len(values)) {
 			all = append(all, window(values, n, late))
 		}
 	}
@@ -145,8 +145,8 @@ func (l trainings) means(late bool) (all []float64) {
 }
 
 // before returns a metric of the update with the forecast, from each training whose row with the forecast has it.
-func (l trainings) before(metric string) (values []float64) {
-	for _, r := range l.runs {
+func (t trainings) before(metric string) (values []float64) {
+	for _, r := range t.runs {
 		if v, ok := r.forecast()[metric]; ok {
 			values = append(values, v)
 		}
@@ -155,10 +155,10 @@ func (l trainings) before(metric string) (values []float64) {
 }
 
 // correlations returns a correlation of the first two metrics for each training with updates that logged both.
-func (l trainings) correlations(of func(x, y []float64) float64) (all []float64) {
-	for _, r := range l.runs {
-		if x, y, ok := r.both(l.metrics[0], l.metrics[1]); ok {
-			all = append(all, of(x, y))
+func (t trainings) correlations(correlation func(x, y []float64) float64) (all []float64) {
+	for _, r := range t.runs {
+		if x, y, ok := r.both(t.metrics[0], t.metrics[1]); ok {
+			all = append(all, correlation(x, y))
 		}
 	}
 	return all
@@ -211,14 +211,14 @@ const (
 
 // Measures of trainings.
 var (
-	earlyMean = measure[trainings]{byEarly, func(l trainings) page.Cell { return meanNumber(l.means(false)) }}
-	lateMean  = measure[trainings]{byLate, func(l trainings) page.Cell { return meanNumber(l.means(true)) }}
+	earlyMean = measure[trainings]{byEarly, func(t trainings) page.Cell { return meanNumber(t.means(false)) }}
+	lateMean  = measure[trainings]{byLate, func(t trainings) page.Cell { return meanNumber(t.means(true)) }}
 	earlyGap  = measure[trainings]{byEarly + ", t-interval",
-		func(l trainings) page.Cell { return meanWithT(l.means(false)) }}
+		func(t trainings) page.Cell { return meanWithT(t.means(false)) }}
 	lateGap = measure[trainings]{byLate + ", t-interval",
-		func(l trainings) page.Cell { return meanWithT(l.means(true)) }}
-	change = measure[trainings]{"late over early window, minus 1", func(l trainings) page.Cell {
-		return changeCell(stats.Mean(l.means(false)), stats.Mean(l.means(true)))
+		func(t trainings) page.Cell { return meanWithT(t.means(true)) }}
+	change = measure[trainings]{"late over early window, minus 1", func(t trainings) page.Cell {
+		return changeCell(stats.Mean(t.means(false)), stats.Mean(t.means(true)))
 	}}
 	ofUpdates = overRuns("Pearson's correlation over the updates of a run", pearson)
 	ofChanges = overRuns("Pearson's correlation of the differences between updates",
@@ -228,9 +228,9 @@ var (
 )
 
 // overRuns returns the measure of a correlation, its mean over seeds.
-func overRuns(by string, of func(x, y []float64) float64) measure[trainings] {
+func overRuns(by string, correlation func(x, y []float64) float64) measure[trainings] {
 	return measure[trainings]{by + ", t-interval over seeds",
-		func(l trainings) page.Cell { return meanWithT(l.correlations(of)) }}
+		func(t trainings) page.Cell { return meanWithT(t.correlations(correlation)) }}
 }
 
 func pearson(x, y []float64) float64 { return stats.Correlate(x, y).Pearson }
@@ -288,9 +288,9 @@ func updatesBetween(first, last int) string {
 
 // logged selects the trainings of the stretch that logged any of the metrics.
 func (x *stretch) logged(metrics ...string) trainings {
-	l := x.Arm.logged(x.windows, metrics...)
-	l.bound = x.bound
-	return l
+	t := x.Arm.logged(x.windows, metrics...)
+	t.bound = x.bound
+	return t
 }
 
 func (s *Study) windowNote() string {
@@ -352,7 +352,7 @@ func (s *Study) entropyTable() *page.Table {
 				entropy.cell(lateMean), entropy.cell(change), both.cell(ofUpdates), both.cell(ofChanges), both.cell(oneApart))
 		}
 	}
-	return t.OrNil()
+	return t
 }
 
 // correlationTable shows the correlation of entropy and reward of each run with its p-values.
@@ -379,7 +379,7 @@ func (s *Study) correlationTable() *page.Table {
 					From(by("p of Pearson's correlation with the effective number of updates")))
 		}
 	}
-	return t.OrNil()
+	return t
 }
 
 // differences returns the differences between neighbours.
@@ -463,7 +463,8 @@ func (s *Study) windowTable(id, title string, all []lateColumn, note string) *pa
 	var used []string
 	for _, c := range all {
 		if slices.ContainsFunc(s.Arms, func(a Arm) bool { return len(a.logged(s.Windows, c.metric).means(true)) > 0 }) {
-			t.Columns, used = append(t.Columns, page.Column{Name: c.head}), append(used, c.metric)
+			t.Columns = append(t.Columns, page.Column{Name: c.head})
+			used = append(used, c.metric)
 		}
 	}
 	if len(used) == 0 {
@@ -477,7 +478,7 @@ func (s *Study) windowTable(id, title string, all []lateColumn, note string) *pa
 		t.Add(x.at, cells...)
 	}
 	t.Notes = []string{s.windowNote() + " Several seeds: mean, and below it the lowest and highest seed.", note}
-	return t.OrNil()
+	return t
 }
 
 func (s *Study) trainingGapTable() *page.Table {
@@ -495,7 +496,7 @@ func (s *Study) trainingGapTable() *page.Table {
 				low.cell(earlyMean), gap.cell(earlyGap), high.cell(lateMean), low.cell(lateMean), gap.cell(lateGap))
 		}
 	}
-	return t.OrNil()
+	return t
 }
 
 // meanWithT returns the mean over trainings with its t-interval, from three trainings on.
@@ -545,5 +546,5 @@ func (s *Study) valuesTable() *page.Table {
 		t.Notes = []string{"prop2_bound and prop2_slack contain the square of a gap with sampling error and are biased " +
 			"(the bound upwards); prop2_excess and the figure of Proposition 2 subtract the sampling variance."}
 	}
-	return t.OrNil()
+	return t
 }

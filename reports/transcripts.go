@@ -89,29 +89,29 @@ func (s *Study) transcriptParts() []page.Part {
 func (s *Study) exampleTables() []page.Part {
 	var parts []page.Part
 	shown := map[string]bool{}
-	for _, m := range s.Mixtures {
-		x := &m.Examples
-		if len(x.Passed) == 0 || len(x.Failed) == 0 || shown[m.Label] {
+	for _, d := range s.DataSets {
+		x := &d.Examples
+		if len(x.Passed) == 0 || len(x.Failed) == 0 || shown[d.Label] {
 			continue
 		}
-		shown[m.Label] = true
-		parts = slices.Concat(parts, s.exampleTable(&m, "expert", &x.Passed[0], x.PassedOf).Parts(""),
-			s.exampleTable(&m, "failed", &x.Failed[0], x.FailedOf).Parts(""))
+		shown[d.Label] = true
+		parts = slices.Concat(parts, s.exampleTable(&d, "expert", &x.Passed[0], x.PassedOf).Parts(""),
+			s.exampleTable(&d, "failed", &x.Failed[0], x.FailedOf).Parts(""))
 	}
 	return parts
 }
 
-func (s *Study) exampleTable(m *Mixture, kind string, x *page.Transcript, of int) *page.Table {
-	t := &page.Table{ID: "example-" + kind + "-" + page.Slug(m.Label), Folded: true,
+func (s *Study) exampleTable(d *DataSet, kind string, x *page.Transcript, of int) *page.Table {
+	t := &page.Table{ID: "example-" + kind + "-" + page.Slug(d.Label), Folded: true,
 		Columns: page.Columns("<Role", "<Text"),
-		Title: fmt.Sprintf("Example of %s: %s trajectory", m.Label, map[string]string{"expert": "an expert",
+		Title: fmt.Sprintf("Example of %s: %s trajectory", d.Label, map[string]string{"expert": "an expert",
 			"failed": "a failed"}[kind]),
 		Lead: fmt.Sprintf("Task %s, category %s, origin %s, token %s: the one of %d with the smallest hash of its name.",
 			x.Task, x.Category, x.Origin, cmp.Or(x.Token, "none"), of),
 		Notes: []string{"The messages in the policy's order, with the reward token where fine-tuning puts it. The markers " +
 			"with which the model's chat template surrounds each message are left out."}}
 	position := s.tokenPosition()
-	source := page.SourceOf(m.Source, fmt.Sprintf("the %s trajectory with the smallest hash", kind), "as recorded")
+	source := page.SourceOf(d.Source, fmt.Sprintf("the %s trajectory with the smallest hash", kind), "as recorded")
 	add := func(role, text string) {
 		for line := range strings.SplitSeq(text, "\n") {
 			t.Add(page.NoArm, page.Text("%s", role).From(source), page.Text("%s", line).From(source))
@@ -138,7 +138,7 @@ func (s *Study) exampleTable(m *Mixture, kind string, x *page.Transcript, of int
 			add(u.Role, text)
 		}
 	}
-	return t.OrNil()
+	return t
 }
 
 // rewardText is the text of a reward token in the policy's prompt.

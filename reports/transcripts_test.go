@@ -89,8 +89,6 @@ func TestTokenStripDistinguishesGivenFromSampledTokens(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	for _, m := range []rl.Message{{From: 0, To: 1}, {From: 2, To: 2}, {From: 0, To: 7}, {From: -1, To: 2}} {
-		if got := TokenStrip(trajectory, m); got != "" {
-			t.Errorf("%d to %d: got %q, want nothing", m.From, m.To, got)
-		}
+		equal(t, fmt.Sprintf("%d to %d", m.From, m.To), TokenStrip(trajectory, m), "")
 	}
 }

@@ -263,7 +263,7 @@ func (s *Study) checkSize() error {
 			updates[row.Update] = true
 		}
 	}
-	for _, d := range s.Data {
+	for _, d := range s.TaskSets {
 		for _, task := range d.Tasks {
 			categories[task.Category] = true
 		}
@@ -276,7 +276,8 @@ func (s *Study) checkSize() error {
 		pairs += len(how.Pairs)
 	}
 	const columns = 20 // upper bound of the columns of a table beside its categories
-	cells := (len(sets)*(runs+pairs)+len(s.Data))*(len(categories)+columns) + len(tasks)*len(s.Arms) + len(updates)*runs
+	rows := len(sets)*(runs+pairs) + len(s.TaskSets)
+	cells := rows*(len(categories)+columns) + len(tasks)*len(s.Arms) + len(updates)*runs
 	if len(sets) > maxSets || cells > maxCells {
 		return fmt.Errorf("the artifacts have %d task sets, %d categories, %d runs, %d pairs, %d tasks and %d updates, "+
 			"more than a page can show: nothing was recomputed", len(sets), len(categories), runs, pairs, len(tasks),

@@ -94,16 +94,9 @@ type Point struct {
 // Add appends a series unless it is empty. Curves are smoothed over a twentieth of the longest one.
 func (f *Figure) Add(s Series) {
 	if len(s.Curves)+len(s.Points) > 0 {
-		f.Series, f.Smooth = append(f.Series, s), max(f.Smooth, len(s.X)/20)
+		f.Series = append(f.Series, s)
+		f.Smooth = max(f.Smooth, len(s.X)/20)
 	}
-}
-
-// OrNil returns nil for a figure without series and effects.
-func (f *Figure) OrNil() *Figure {
-	if len(f.Series)+len(f.Effects) == 0 {
-		return nil
-	}
-	return f
 }
 
 // Zero reports whether all values of the curves are 0.

@@ -57,7 +57,7 @@ func TestAForestPlotNamesTheExpectedSideOfEachOutcome(t *testing.T) {
 		t.Errorf("got rows %q, want %q", got, want)
 	}
 	effects[2].B = "d"
-	if got := f.forestLines()[1]; !strings.HasPrefix(got, "c − a: ") {
+	if got := f.forestLines()[1]; !strings.HasPrefix(got, "c minus a: ") {
 		t.Errorf("several second arms: got the row %q, want both arms", got)
 	}
 }

@@ -51,10 +51,10 @@ func (e Effect) Heading() string {
 	return text
 }
 
-// name names an effect: the subtracted arm, or "RCTP-FT + RC-GRPO − SFT + GRPO" if the second arms differ.
+// name names an effect: the subtracted arm, or "RCTP-FT + RC-GRPO minus SFT + GRPO" if the second arms differ.
 func (e *Effect) name(second string) string {
 	if second == "" {
-		return e.B + " − " + e.A
+		return e.B + " minus " + e.A
 	}
 	return e.A
 }

@@ -125,17 +125,17 @@ func (s *Section) Trim() {
 	}
 }
 
-// Parts returns the table as a part; none if it is nil.
+// Parts returns the table as a part; none if it is nil or has no rows.
 func (t *Table) Parts(set string) []Part {
-	if t == nil {
+	if t == nil || len(t.Rows) == 0 {
 		return nil
 	}
 	return []Part{{Table: t, Set: set}}
 }
 
-// Parts returns the figure as a part; none if it is nil.
+// Parts returns the figure as a part; none if it is nil or empty.
 func (f *Figure) Parts(set string) []Part {
-	if f == nil {
+	if f == nil || len(f.Series)+len(f.Effects) == 0 {
 		return nil
 	}
 	return []Part{{Figure: f, Set: set}}

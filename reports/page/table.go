@@ -64,14 +64,6 @@ const NoArm = -1
 // Add appends a row of an arm, or of NoArm.
 func (t *Table) Add(arm int, cells ...Cell) { t.Rows = append(t.Rows, Row{Arm: arm, Cells: cells}) }
 
-// OrNil returns nil for a table without rows.
-func (t *Table) OrNil() *Table {
-	if len(t.Rows) == 0 {
-		return nil
-	}
-	return t
-}
-
 // Trim removes the omitted parts of the table. It returns nil if nothing remains.
 func (t *Table) Trim() *Table {
 	if t == nil || t.Omitted {
@@ -86,7 +78,10 @@ func (t *Table) Trim() *Table {
 			}
 		}
 	}
-	return t.OrNil()
+	if len(t.Rows) == 0 {
+		return nil
+	}
+	return t
 }
 
 // groupHead returns the group of a row if the row above has another one.

@@ -79,7 +79,7 @@
     const text = (align, text, fontWeight, width, y) => children.push({ type: "text", style: { x: edge[align], y, text, fill: ink, align, verticalAlign: "middle", fontSize, fontWeight, width, overflow: "truncate" } });
     const stroke = (x1, y1, x2, y2, stroke, lineWidth) => children.push({ type: "line", shape: { x1, y1, x2, y2 }, style: { stroke, lineWidth } });
     if (!known(effect)) {
-      const [heading, expect] = item.name.split("\n"), way = expect === "higher" ? 1 : -1, tip = way > 0 ? area.x + area.width : area.x, from = at(0);
+      const [heading, expect] = item.name.split("\n"), way = expect === "higher" ? 1 : -1, from = at(0), tip = Math.max(area.x, Math.min(area.x + area.width, from + 40 * way));
       text("left", heading, 700, edge.right - edge.left, top + 11);
       if (expect) {
         stroke(from, top + 24, tip - 6 * way, top + 24, good, 2);

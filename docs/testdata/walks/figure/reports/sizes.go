@@ -12,7 +12,7 @@ func (s *Study) sizeFigure() *page.Figure {
 		Share: true,
 		Note:  "How many requests a task makes.",
 	}
-	for i, set := range s.Data {
+	for i, set := range s.TaskSets {
 		series, most := page.Series{Name: set.Label, Arm: i}, 0
 		for _, task := range set.Tasks {
 			most = max(most, len(task.Turns))
