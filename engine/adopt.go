@@ -23,11 +23,8 @@ type adoption struct {
 	task   *task
 	holder runs.Holder
 	events runs.EventReader
-	last   *runs.Event // progress
-	engine int         // process of the run that started the stage; 0: unknown or remote
-	paused bool        // that process is stopped, which was reported
-	guard  *os.File    // not nil if this run has adopted the stage
-	cause  error       // of the request to stop
+	guard  *os.File // not nil if this run has adopted the stage
+	cause  error    // of the request to stop
 	killAt time.Time
 }
 
@@ -88,22 +85,15 @@ func (a *adoption) await() (*artifact.Lock, error) {
 func (a *adoption) poll() {
 	var h runs.Holder
 	if a.Store.Holder(a.task.Key, &h) == nil && a.guard == nil && h != a.holder { // a new attempt
-		a.holder = h
-		a.events, a.last, a.engine = runs.EventReader{}, nil, 0
-		if record, err := h.Run.Record(); err == nil && record.Host == proc.HostName() {
-			a.engine = record.PID
-		}
+		a.holder, a.events = h, runs.EventReader{}
 	}
 	if a.holder.Run == "" {
 		return
 	}
 	a.events.Read(a.holder.Run.Events(a.holder.Address), a.observe)
-	if a.guard == nil {
-		a.reportPause()
-		if a.holder.PID != 0 && a.holder.Alive() {
-			if a.guard = a.holder.Adopt(); a.guard != nil {
-				a.report()
-			}
+	if a.guard == nil && a.holder.PID != 0 && a.holder.Alive() {
+		if a.guard = a.holder.Adopt(); a.guard != nil {
+			a.report()
 		}
 	}
 	if a.guard == nil {
@@ -117,21 +107,9 @@ func (a *adoption) poll() {
 	}
 }
 
-// reportPause reports that the engine of the stage is stopped.
-func (a *adoption) reportPause() {
-	paused := proc.Stopped(a.engine) && a.holder.Run.Live()
-	if paused && !a.paused {
-		a.note(a.task.Address, "waiting for run %s, but %s", a.holder.Run.Name(), proc.StoppedText(a.engine))
-	}
-	a.paused = paused
-}
-
 // observe passes on the progress of the stage under its address in this run.
 func (a *adoption) observe(e runs.Event) {
-	if e.Kind != runs.EventProgress {
-		return
-	}
-	if a.last = &e; a.guard != nil || time.Since(e.Time) < time.Second {
+	if e.Kind == runs.EventProgress && (a.guard != nil || time.Since(e.Time) < time.Second) {
 		e.Address = a.task.Address
 		a.emit(e)
 	}
@@ -139,16 +117,14 @@ func (a *adoption) observe(e runs.Event) {
 
 // report reports the adoption and the progress so far.
 func (a *adoption) report() {
-	h, address := a.holder, a.task.Address
+	h, address, last := a.holder, a.task.Address, a.events.Progress
 	since, now := h.Running(), time.Now()
 	a.recordError(a.folder.LinkLog(h, address))
 	a.emit(runs.Event{Address: address, Kind: runs.EventAdopted, Key: a.task.Key, Attempt: h.Attempt,
 		Seconds: since.Seconds(), Expect: a.task.Estimate.Seconds(), Path: a.folder.Log(address),
-		Text: fmt.Sprintf("it continues from %s: %s", h.Text(), runs.PaceSince(now.Add(-since), a.last).Text(now))})
-	if a.last != nil {
-		e := *a.last
-		e.Address = address
-		a.emit(e)
+		Text: fmt.Sprintf("it continues from %s: %s", h.Text(), runs.PaceSince(now.Add(-since), last).Text(now))})
+	if last != nil {
+		a.observe(*last)
 	}
 }
 

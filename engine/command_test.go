@@ -114,7 +114,7 @@ func TestProgramOutlivesItsEngineAndIsAdopted(t *testing.T) {
 }
 
 // A program whose engine was killed commits its output itself. A run that adopted it before receives its failure. The
-// process that left the program's session ends, too.
+// processes that left the program's session end, too, also the one that cleared its environment.
 func TestProgramOfAKilledEngineAndItsDaemonEndTogether(t *testing.T) {
 	for name, tc := range map[string]struct {
 		adopted bool
@@ -134,7 +134,7 @@ stage "light" "a" {
   shell = <<-EOT
     test ! -e $dir/again || exit 0
     setsid sh -c 'echo $$ >$dir/daemon; exec sleep 600' &
-    env -i sh -c 'echo $$ >$dir/unmarked; exec sleep 600' &
+    env -i setsid sh -c 'echo $$ >$dir/unmarked; exec sleep 600' &
     until [ -s $dir/daemon -a -s $dir/unmarked ]; do sleep 0.01; done
     echo $$ $PPID >$dir/pids
     read -r x <$dir/fifo
@@ -146,11 +146,7 @@ stage "light" "a" {
 			kill := startEngine(l)
 			program := readPIDs(t, filepath.Join(l.Dir, "pids"), 2)
 			all := append(program, readPIDs(t, filepath.Join(l.Dir, "daemon"), 1)...)
-			unmarked := readPIDs(t, filepath.Join(l.Dir, "unmarked"), 1)[0]
-			defer syscall.Kill(unmarked, syscall.SIGKILL)
-			if tc.ends != "" {
-				all = append(all, unmarked)
-			}
+			all = append(all, readPIDs(t, filepath.Join(l.Dir, "unmarked"), 1)...)
 			programOf(l)
 			kill()
 			l.Put("again", "")
@@ -175,6 +171,8 @@ stage "light" "a" {
 			if end(); tc.ends != "" {
 				wantEnded(t, all...)
 			}
+			wantEqual(t, "state of the killed run", l.Runs()[0].Nodes[0].State, map[string]runs.EventKind{
+				"0\n": runs.EventDone, "3\n": runs.EventFailed, "": runs.EventStarted}[tc.ends])
 			r := l.MustRun()
 			wantEnded(t, all...)
 			if tc.ends != "0\n" {

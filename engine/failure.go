@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"regexp"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -135,31 +132,4 @@ func retries(r lang.Retry, cause, text string) bool {
 		pattern, err := regexp.Compile(on)
 		return err == nil && pattern.MatchString(text)
 	})
-}
-
-// failureLines is the number of log lines shown with a failure.
-const failureLines = 12
-
-// LastLines returns the last lines of a log, of the last 64 KiB. Long lines are reduced to "… " and their end.
-func LastLines(path string) []string {
-	const mostBytes, mostLine = 64 << 10, 1000
-	f, err := os.Open(path)
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	size, _ := f.Seek(0, io.SeekEnd)
-	from := max(0, size-mostBytes)
-	b, _ := io.ReadAll(io.NewSectionReader(f, from, mostBytes))
-	lines := strings.Split(strings.TrimRight(string(b), "\n"), "\n")
-	if from > 0 && len(lines) > 1 || lines[0] == "" { // the first line is incomplete, or the log is empty
-		lines = lines[1:]
-	}
-	lines = lines[max(0, len(lines)-failureLines):]
-	for i, line := range lines {
-		if len(line) > mostLine {
-			lines[i] = "… " + strings.ToValidUTF8(line[len(line)-mostLine:], "")
-		}
-	}
-	return lines
 }

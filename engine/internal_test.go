@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"strings"
 	"testing"
 	"time"
 
@@ -73,28 +72,6 @@ func TestRunFoldersOmitSecretsOfTheEnvironment(t *testing.T) {
 func TestVerbsOfRunFoldersAreThoseOfPlans(t *testing.T) {
 	if plan.UpToDate != runs.VerbUpToDate || plan.NotHere != runs.VerbNotHere {
 		t.Errorf("got %q and %q, want %q and %q", runs.VerbUpToDate, runs.VerbNotHere, plan.UpToDate, plan.NotHere)
-	}
-}
-
-func TestLastLinesEndWithTheEndOfALongLine(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "log")
-	long := strings.Repeat("x", 1_000_000)
-	for text, want := range map[string]string{
-		long + "the end":         "the end",
-		long + "the end\n":       "the end",
-		"one\n" + long + "end\n": "end",
-		long + "\nlast\n":        "last",
-	} {
-		must.OK(t, os.WriteFile(path, []byte(text), 0o600))
-		lines := LastLines(path)
-		if len(lines) == 0 || !strings.HasSuffix(lines[len(lines)-1], want) {
-			t.Fatalf("got %d lines, want the last to end with %q", len(lines), want)
-		}
-		for _, line := range lines {
-			if len(line) > 2000 {
-				t.Errorf("got a line of %d bytes, want one that a person can read", len(line))
-			}
-		}
 	}
 }
 

@@ -310,9 +310,13 @@ type Program struct {
 // When the program has ended after its engine was killed, the shell becomes the process of the stage by exec, with the
 // lock, the lease and the exit code. With code 0 that commits the output, else it leaves a failure in the journal
 // (Recovered). A shell that got a request to stop commits nothing.
-func (w *Work) shellText() (string, error) {
-	text := fmt.Sprintf("trap 'exit 143' TERM; trap : HUP INT QUIT ALRM USR1 USR2\n(exec \"$@\") %d>&- %d>&-\n",
-		lockFile, leaseFile)
+//
+// The first line is proc.LimitLocks; dash and bash name that limit differently.
+func (w *Work) shellText(mark string) (string, error) {
+	text := fmt.Sprintf(`{ ulimit -S -w %[1]d || ulimit -S -x %[1]d; } 2>/dev/null
+trap 'exit 143' TERM; trap : HUP INT QUIT ALRM USR1 USR2
+(exec "$@") %[2]d>&- %[3]d>&-
+`, proc.LimitOf(mark), lockFile, leaseFile)
 	if w.lock == nil { // in a process of its own, or outside a run
 		return text + "exit $?", nil
 	}
@@ -331,7 +335,7 @@ exec %[4]s`, codeVariable, childVariable, os.Getpid(), strings.Join(words, " "))
 }
 
 // ScratchMark is a variable in the environment of a stage's process or program and of the processes that it starts. The
-// engine finds those that have left its session by it.
+// engine finds those that have left its session by it or by proc.LimitOf it.
 func ScratchMark(dir string) string { return "RCGRPO_SCRATCH=" + dir }
 
 // Recovered reports that this process was the shell of the stage's program, which ended after its engine was killed.
@@ -354,7 +358,7 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 		w.usage = proc.ChildrenUsage()
 		return codeError(p.Args[0], *w.code, w.Kills)
 	}
-	text, err := w.shellText()
+	text, err := w.shellText(mark)
 	if err != nil {
 		return err
 	}

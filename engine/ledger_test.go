@@ -257,20 +257,3 @@ func continueEngine(t *testing.T, engine *exec.Cmd, out *strings.Builder) {
 		t.Errorf("the first run, continued: %v\n%s", err, out)
 	}
 }
-
-// A run that waits for the lock of a stopped run reports that it is stopped.
-func TestWaitForAStageOfAStoppedRunReportsItsState(t *testing.T) {
-	ownLedger(t)
-	l := newLab(t, toyStage("a", "gate = \"$dir/gate\""))
-	g := l.Gate()
-	engine, out := stoppableEngine(t, l)
-	v := g.Next()
-	stopEngine(t, engine)
-	notes, done := startNoted(l)
-	for _, want := range []string{"being made by", fmt.Sprintf("stopped (process %d", engine.Process.Pid)} {
-		must.Contain(t, <-notes, want)
-	}
-	v.Pass()
-	continueEngine(t, engine, out)
-	wantSuccess(t, <-done)
-}

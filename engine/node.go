@@ -17,6 +17,7 @@ import (
 	"rcgrpo/engine/internal/alive"
 	"rcgrpo/engine/journal"
 	"rcgrpo/engine/lang"
+	"rcgrpo/engine/proc"
 	"rcgrpo/engine/runs"
 )
 
@@ -129,6 +130,7 @@ func runNode(
 	if err != nil {
 		return err
 	}
+	proc.LimitLocks(ScratchMark(store.Work(a.Key)))
 	if os.Getenv(childVariable) == "" {
 		return fmt.Errorf("%s must be started by an engine, which holds its lock", a.Address)
 	}

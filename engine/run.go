@@ -530,7 +530,7 @@ func (r *run) fail(t *task, err error, took time.Duration) {
 	t.state, t.how, t.why = ended, runs.EventFailed, err.Error()
 	r.failed = append(r.failed, t)
 	log := r.folder.Log(t.Address)
-	lines := LastLines(log)
+	lines := runs.LastLines(log)
 	f := &runs.Failure{Text: err.Error(), Cause: failureCause(err, ofLastAttempt(lines)), Log: log, Lines: lines}
 	if work := r.Store.Work(t.Key); t.Key != "" && disk.Exists(work) {
 		f.Work = work

@@ -174,7 +174,7 @@ func (r *run) newWork(t *task) *Work {
 			continue
 		case up.how == runs.EventFailed:
 			missing.Why = "failed: " + up.why
-			missing.Lines = LastLines(r.folder.Log(up.Address))
+			missing.Lines = runs.LastLines(r.folder.Log(up.Address))
 		case up.how == runs.EventSkipped:
 			missing.Why = "was skipped: " + up.why
 		default:
@@ -444,7 +444,7 @@ func (r *run) shouldRetry(n *lang.Node, attempt int, err error) bool {
 	if attempt >= n.Retry.Attempts {
 		return false
 	}
-	lines := ofLastAttempt(LastLines(r.folder.Log(n.Address)))
+	lines := ofLastAttempt(runs.LastLines(r.folder.Log(n.Address)))
 	cause := failureCause(err, lines)
 	if !retries(n.Retry, cause, strings.Join(append([]string{err.Error()}, lines...), "\n")) {
 		return false

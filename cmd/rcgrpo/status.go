@@ -119,8 +119,8 @@ func writeStatus(w io.Writer, s *runs.Status, all bool) {
 		if len(n.Ranks) > 0 {
 			fmt.Fprintf(w, "             %s\n", runs.RanksText(n.Ranks))
 		}
-		if n.Failure != nil {
-			fmt.Fprintf(w, "             log: %s\n", n.Failure.Log)
+		for _, line := range n.Failure.Details() {
+			fmt.Fprintf(w, "             %s\n", line)
 		}
 	}
 	fmt.Fprintf(w, "  %s\n  %s\n", countsText(stateCounts(s)), s.Folder)

@@ -71,8 +71,10 @@ func writeFailures(w io.Writer, store *artifact.Store, experiment string, addres
 		}
 		for _, n := range s.Nodes {
 			if addresses[n.Address] && n.Failure != nil {
-				fmt.Fprintf(w, "%s failed in run %s: %s\n  log: %s\n", n.Address, folder.Name(), n.Failure.Text,
-					n.Failure.Log)
+				fmt.Fprintf(w, "%s failed in run %s: %s\n", n.Address, folder.Name(), n.Failure.Text)
+				for _, line := range n.Failure.Details() {
+					fmt.Fprintf(w, "  %s\n", line)
+				}
 			}
 			delete(addresses, n.Address)
 		}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"io/fs"
 	"os"
@@ -29,7 +31,7 @@ type Command struct {
 	Env   []string   // NAME=VALUE; nothing else is inherited
 	Dir   string     // "": the current folder
 	Files []*os.File // descriptors 0, 1, 2, …; nil: /dev/null
-	Mark  string     // NAME=VALUE added to Env; identifies processes that leave the session; "": none
+	Mark  string     // NAME=VALUE added to Env; of processes that leave the session; "": none
 	Dies  bool       // the kernel kills the program when the thread that started it ends
 }
 
@@ -84,8 +86,8 @@ type Exit struct {
 	Left   string         // a sentence that names the processes it left running, which were killed; "": none
 }
 
-// Wait returns after the program has ended, with its process group, its session and all processes that have its mark in
-// their environment. A process that has left the session and cleared its environment continues. When ctx ends, the
+// Wait returns after the program has ended, with its process group, its session and all processes that have its mark.
+// A process that has left the session, cleared its environment and set its limit again continues. When ctx ends, the
 // process group gets SIGTERM, and SIGKILL after the grace period for ctx's cause or when kill is closed.
 func (p *Process) Wait(ctx context.Context, grace func(error) time.Duration, kill <-chan struct{}) (Exit, error) {
 	select {
@@ -309,18 +311,37 @@ func KillSession(leader int) {
 	killAll(func(pid int, s Stat) bool { return s.session == leader && pid != os.Getpid() })
 }
 
-// KillMarked kills the processes with NAME=VALUE in their environment, except for this one. It returns a sentence that
-// names them as leftovers of a program; "" if there were none.
+// KillMarked kills the processes with a mark, except for this one. It returns a sentence that names them as leftovers
+// of a program; "" if there were none.
 func KillMarked(mark string) string { return killLeftovers(0, 0, mark) }
 
+// LimitOf returns the number that marks processes which have cleared their environment: Linux counts no locks of files,
+// but a process inherits the limit of their number, and /proc/PID/limits shows it.
+func LimitOf(mark string) uint64 {
+	sum := sha256.Sum256([]byte(mark))
+	return binary.LittleEndian.Uint64(sum[:]) >> 11 // shells and Linux read 53 bits alike
+}
+
+// LimitLocks marks this process and those that it will start with LimitOf(mark).
+func LimitLocks(mark string) {
+	const resource = 10                                                                 // RLIMIT_LOCKS
+	unix.Setrlimit(resource, &unix.Rlimit{Cur: LimitOf(mark), Max: unix.RLIM_INFINITY}) // an error: it is limited to less
+}
+
 // killLeftovers kills the processes of a program that has ended: those of the session that it led (0: unknown), and
-// those with its mark ("": none) in their environment that have left the session. They started since that tick.
+// those that have left the session with its mark ("": none) in their environment or limits. They started since that
+// tick.
 func killLeftovers(session int, since uint64, mark string) string {
+	limit := regexp.MustCompile(fmt.Sprintf(`(?m)^Max file locks +%d `, LimitOf(mark)))
 	names, left := killAll(func(pid int, s Stat) bool {
 		if s.session == 0 || s.group == session || s.Start < since || pid == os.Getpid() { // session 0 is the kernel's
 			return false
 		}
-		return s.session == session || mark != "" && bytes.Contains(environment(pid), []byte(mark+"\x00"))
+		if s.session == session || mark == "" {
+			return s.session == session
+		}
+		limits, _ := os.ReadFile(File(pid, "limits"))
+		return limit.Match(limits) || bytes.Contains(environment(pid), []byte(mark+"\x00"))
 	})
 	switch {
 	case len(names) == 0:

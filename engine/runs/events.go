@@ -54,17 +54,6 @@ type Value struct {
 	Value float64 `json:"value"`
 }
 
-// Failure is the error of a failed stage.
-type Failure struct {
-	Text  string   `json:"text"`
-	Cause string   `json:"cause,omitempty"` // one of the Cause constants; "": deterministic
-	Log   string   `json:"log,omitempty"`   // path
-	Lines []string `json:"lines,omitempty"` // the last lines of the log
-	Work  string   `json:"work,omitempty"`  // scratch folder that the stage left
-}
-
-func (f *Failure) Error() string { return f.Text }
-
 // EventLog is the journal of a run.
 type EventLog struct {
 	*journal.Journal

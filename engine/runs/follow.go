@@ -24,20 +24,30 @@ func readEvents(path string, from int64, f func(Event)) (int64, error) {
 
 // EventReader reads the journal of a stage's process.
 type EventReader struct {
-	offset  int64
-	Failure *Failure // reported by the process
-	err     error
+	offset   int64
+	Progress *Event   // the newest
+	Failure  *Failure // reported by the process
+	err      error
 }
 
 // Read calls observe for the events since the last call, except for the failure.
 func (r *EventReader) Read(path string, observe func(Event)) {
 	r.offset, r.err = readEvents(path, r.offset, func(e Event) {
-		if e.Kind == EventFailed {
+		switch e.Kind {
+		case EventFailed:
 			r.Failure = e.Failure
-		} else {
-			observe(e)
+			return
+		case EventProgress:
+			r.Progress = &e
 		}
+		observe(e)
 	})
+}
+
+// ReadEvents reads a journal so far.
+func ReadEvents(path string) (r EventReader) {
+	r.Read(path, func(Event) {})
+	return r
 }
 
 // Follow passes on the events in the journal of a stage's process (Work.Events) until end is called, which returns
@@ -54,14 +64,4 @@ func Follow(path string, observe func(Event)) (end func() error) {
 		}
 		return r.err
 	}
-}
-
-// lastProgress returns the last progress in a journal; nil without any.
-func lastProgress(path string) (last *Event) {
-	readEvents(path, 0, func(e Event) {
-		if e.Kind == EventProgress {
-			last = &e
-		}
-	})
-	return last
 }

@@ -143,7 +143,7 @@ func findOrphan(store *artifact.Store, key string) *Orphan {
 	if store.Holder(key, &o.Holder) != nil || o.PID <= 1 || o.remote() || o.Run.Live() || !proc.Same(o.PID, o.Start) {
 		return nil
 	}
-	o.Progress = lastProgress(o.Run.Events(o.Address))
+	o.Progress = ReadEvents(o.Run.Events(o.Address)).Progress
 	guard := o.Adopt()
 	o.Taken = guard == nil
 	guard.Close() // of a nil file too

@@ -106,7 +106,8 @@ func initialStatus(f Folder) (*Status, error) {
 	return s, nil
 }
 
-// findOrphans marks the nodes that are running although their run was killed.
+// findOrphans marks the nodes that are running although their run was killed, and describes the end of those that have
+// ended since.
 func (s *Status) findOrphans() {
 	if s.Live || s.Ended {
 		return
@@ -124,10 +125,15 @@ func (s *Status) findOrphans() {
 		if err != nil {
 			continue
 		}
-		if o := findOrphan(store, a.Key); o != nil && o.Run == s.Folder {
-			n.Survives, n.Progress = true, o.Progress
-		} else if store.HasJob(a.Key) {
-			n.Survives, n.Progress = true, lastProgress(s.Folder.Events(n.Address))
+		events := ReadEvents(s.Folder.Events(n.Address))
+		if o := findOrphan(store, a.Key); o != nil && o.Run == s.Folder || store.HasJob(a.Key) {
+			n.Survives, n.Progress = true, events.Progress
+		} else if m, err := store.Manifest(a.Key); err == nil && m.Run == s.Folder.ID() {
+			n.observe(Event{Kind: EventDone, Seconds: m.Seconds, Key: m.Key})
+		} else if f := events.Failure; f != nil {
+			f.Log = s.Folder.Log(n.Address)
+			f.Lines = LastLines(f.Log)
+			n.observe(Event{Kind: EventFailed, Failure: f})
 		}
 	}
 }

@@ -207,7 +207,7 @@ func (j *job) endOf(st state, listed bool) exit {
 
 // overMemory reports whether slurmstepd ended the job because of its memory. The state of the job is FAILED then.
 func (j *job) overMemory() bool {
-	return memoryText.MatchString(strings.Join(engine.LastLines(j.file("out")), "\n"))
+	return memoryText.MatchString(strings.Join(runs.LastLines(j.file("out")), "\n"))
 }
 
 var memoryText = regexp.MustCompile(`(?i)slurmstepd\S*: .*(exceeded (job|step) memory limit|oom[-_]kill)`)

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/internal/disk"
 	"rcgrpo/engine/runs"
@@ -99,12 +98,10 @@ func createJSON(path string, v any) error {
 
 // progress returns the newest number of units that the stage has reported, and its failure or nil.
 func (a *attempt) progress() (done int, failure *runs.Failure) {
-	var all runs.EventReader
-	all.Read(a.Run.Events(a.Address), func(e runs.Event) {
-		if e.Kind == runs.EventProgress {
-			done = e.Done
-		}
-	})
+	all := runs.ReadEvents(a.Run.Events(a.Address))
+	if all.Progress != nil {
+		done = all.Progress.Done
+	}
 	return done, all.Failure
 }
 
@@ -187,6 +184,6 @@ func forget(store *artifact.Store, key string) error {
 
 // lastLine returns the last line of a file, or "".
 func lastLine(path string) string {
-	lines := engine.LastLines(path)
+	lines := runs.LastLines(path)
 	return strings.Join(lines[max(0, len(lines)-1):], "")
 }

@@ -210,7 +210,7 @@ func TestDaemonsEndWithTheirStage(t *testing.T) {
 		"without the descriptors": `setsid sh "$daemon" 0<&- 1>&- 2>&- 3>&- 4>&- &`,
 		"in another folder":       `(cd / && setsid sh "$daemon" &)`,
 		"a group of its own":      `timeout 600 sh "$daemon" &`,
-		"without the environment": `env -i PATH="$PATH" ready="$ready" timeout 600 sh "$daemon" &`, // in the session
+		"without the environment": `(env -i PATH="$PATH" ready="$ready" setsid sh "$daemon" &)`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t)

@@ -145,7 +145,9 @@ func (d *Display) Observe(e runs.Event) {
 	case runs.EventFailed:
 		d.failed = append(d.failed, name)
 		d.end(e, red, "FAILED", e.Text)
-		d.failure(e.Failure)
+		for _, line := range e.Failure.Details() {
+			d.line(plain, "", "  "+line)
+		}
 	case runs.EventSkipped:
 		d.settle(e)
 		why := lang.ShortAddress(e.Text)
@@ -202,21 +204,6 @@ func (d *Display) progress(e runs.Event) {
 	if !d.o.Terminal && (clockSet || e.Time.Sub(s.printedAt) >= printEvery) {
 		s.printedAt = e.Time
 		d.print(plain, "...", lang.ShortAddress(s.address), s.Text(e.Time))
-	}
-}
-
-func (d *Display) failure(f *runs.Failure) {
-	if f == nil {
-		return
-	}
-	for _, line := range f.Lines {
-		d.line(plain, "", "  | "+line)
-	}
-	if f.Log != "" {
-		d.line(plain, "", "  log:     "+f.Log)
-	}
-	if f.Work != "" {
-		d.line(plain, "", "  scratch: "+f.Work)
 	}
 }
 
