@@ -119,7 +119,7 @@ func (s *Store) checkObject(o Output) []Problem {
 	for _, f := range o.Files {
 		path := s.ObjectPath(o, f)
 		recorded[path] = true
-		if behindLink(dir, path) {
+		if BehindLink(dir, path) {
 			add(path, "behind a link")
 			continue
 		}

@@ -25,10 +25,8 @@ import (
 // claimAt is the offset of a claim's identity: its id, the boot of the host, and its path, each in a line.
 const claimAt = 6144
 
-const (
-	idLength       = 12
-	mostSuccessors = 1000 // of a claim: those of a stranger's store may form a ring
-)
+// The length of an id, and the limit of the successors of a claim: those of a stranger's store may form a ring.
+const idLength, mostSuccessors = 12, 1000
 
 // sharedText is the content of the file that marks a shared store. It has the name of the folder of locks, so that
 // versions without claims fail.

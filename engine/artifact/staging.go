@@ -240,7 +240,7 @@ func (s *Store) place(dir string, o Output) error {
 			return nil
 		}
 		err := s.rename(dir, target)
-		if !errors.Is(err, fs.ErrExist) {
+		if !errors.Is(err, fs.ErrExist) && NoLink(target) == nil {
 			return err
 		}
 		if _, err := s.verify("", o, Sealed); err == nil {

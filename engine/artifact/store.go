@@ -205,7 +205,7 @@ func verifyFiles(dir, address string, files []FileInfo, trusted time.Time) (seal
 			return false, edited
 		case info.ModTime().Equal(trusted):
 			continue
-		case behindLink(dir, path): // the user's own file, whose mode and time must not change
+		case BehindLink(dir, path): // the user's own file, whose mode and time must not change
 			return false, edited
 		}
 		sealed = false
@@ -221,9 +221,9 @@ func verifyFiles(dir, address string, files []FileInfo, trusted time.Time) (seal
 	return sealed, nil
 }
 
-// behindLink reports whether a file of an object, or a folder on the way to it, is a link. A stranger's store may have
+// BehindLink reports whether a path below dir, a folder on the way to it, or dir is a link. A stranger's store may have
 // one to a folder of the user.
-func behindLink(dir, path string) bool {
+func BehindLink(dir, path string) bool {
 	for at := path; len(at) >= len(dir); at = filepath.Dir(at) {
 		if info, err := os.Lstat(at); err == nil && info.Mode()&fs.ModeSymlink != 0 {
 			return true

@@ -91,6 +91,9 @@ func (f folder) write(ctx context.Context, name string, body io.Reader, place fu
 	}
 	to, temp := f.path(name), f.path(manifests+strings.Replace(disk.TempPattern, "*", rand.Text(), 1))
 	for _, dir := range []string{filepath.Dir(temp), filepath.Dir(to)} {
+		if artifact.BehindLink(f.path("-"), dir) { // of another user of the folder, to files of this one
+			return fmt.Errorf("%w: %s is behind a link: remove the link", errDamaged, dir)
+		}
 		if err := disk.MkdirAll(dir, 0o777); err != nil {
 			return f.translate(err)
 		}

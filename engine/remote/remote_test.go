@@ -137,6 +137,22 @@ func TestAPushFollowsNoLinks(t *testing.T) {
 	}
 }
 
+// Another user of the folder may have made a link to the files of this one.
+func TestAPushWritesBehindNoLink(t *testing.T) {
+	for _, link := range []string{"objects", "results", "objects/%s"} {
+		s, home := inFolder(t), t.TempDir()
+		a := s.machine(t)
+		m := commit(t, a, 1)
+		link = filepath.Join(s.Folder, strings.Replace(link, "%s", m.Outputs["out"].Digest, 1))
+		must.OK(t, os.MkdirAll(filepath.Dir(link), 0o700))
+		must.OK(t, os.Symlink(home, link))
+		must.Match(t, a.PushResult(t.Context(), m), "is behind a link")
+		if made := must.Get(os.ReadDir(home))(t); len(made) > 0 {
+			t.Errorf("%s: got %v behind the link", link, made)
+		}
+	}
+}
+
 // A push that was cut continues: files that are there are not sent again.
 func TestACutPushContinues(t *testing.T) {
 	onEachS3(t, func(t *testing.T, s *storage) {
