@@ -175,8 +175,7 @@ func (d *decoder) setOrigin(path string, at hcl.Range) {
 func (d *decoder) finish(owner string, def hcl.Range, v reflect.Value, prefix string) {
 	ranges := map[string]hcl.Range{"": def}
 	for _, f := range fieldsOf(v.Type()) {
-		value := v.FieldByIndex(f.index)
-		path := prefix + f.name
+		value, path := v.FieldByIndex(f.index), prefix+f.name
 		ranges[f.name] = cmp.Or(d.origins[path].at, def)
 		switch f.role {
 		case roleSetting:
@@ -255,8 +254,7 @@ func (d *decoder) inside(e entry, dst reflect.Value, f *field, path string) {
 func (d *decoder) objects(dst reflect.Value, val cty.Value, f *field, e entry, path string) {
 	t := val.Type()
 	label := labelOf(blockStruct(f.typ))
-	repeated := dst.Kind() == reflect.Slice
-	switch {
+	switch repeated := dst.Kind() == reflect.Slice; {
 	case !repeated && isMap(t) && instanceOf(val) == nil:
 		d.setOrigin(path, e.whole)
 		d.fill(objectBody(val, e.expr, path, e.whole), allocated(dst), path+".")

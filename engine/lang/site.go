@@ -297,13 +297,10 @@ func (l *loader) siteGPUs(e executorBlock) {
 	for _, id := range e.GPUs {
 		text, isText := strings.CutPrefix(string(id), `"`)
 		text = strings.TrimSuffix(text, `"`)
-		valid := text != "" && !strings.ContainsAny(text, ", ")
-		if !isText {
-			_, err := strconv.ParseUint(text, 10, 32)
-			valid = err == nil
-		}
+		_, err := strconv.ParseUint(text, 10, 32)
+		badText := text == "" || strings.ContainsAny(text, ", ")
 		switch {
-		case !valid:
+		case badText || !isText && err != nil:
 			l.errorf(e.At["gpus"], "Wrong type", "gpus must be a list of device IDs, such as [0, 1] or [\"GPU-…\"].")
 		case slices.Contains(site.GPUs, text):
 			l.errorf(e.At["gpus"], "Duplicate device", "Device %s occurs twice in gpus; remove one.", text)
