@@ -26,7 +26,7 @@ type Client struct {
 	secrets  *proc.Secrets // the key, masked in all that the server sends
 	http     *http.Client  // nil for a replay, which reads the record only
 	rate     *Rate
-	record   *record
+	calls    *callRecord
 	logf     func(format string, args ...any)
 	backoff  time.Duration // half of the longest wait before the second attempt
 }
@@ -38,11 +38,11 @@ func newClient(s *Settings, l *Calls, p Price, rate *Rate, path string, logf fun
 	if err != nil {
 		return nil, err
 	}
-	r, err := openRecord(path)
+	r, err := openCallRecord(path)
 	if err != nil {
 		return nil, fmt.Errorf("read the calls of the last attempt: %w", err)
 	}
-	return &Client{settings: s, limits: l, price: p, key: key, secrets: proc.NewSecrets(key), rate: rate, record: r,
+	return &Client{settings: s, limits: l, price: p, key: key, secrets: proc.NewSecrets(key), rate: rate, calls: r,
 		logf: logf, backoff: FirstBackoff,
 		http: &http.Client{
 			Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: l.Parallel,
@@ -73,14 +73,14 @@ var errExhausted = errors.New("no reply")
 func (c *Client) send(ctx context.Context, at Call, body []byte) (Row, error) {
 	sum := sha256.Sum256(body)
 	request := hex.EncodeToString(sum[:])
-	if row, ok := c.record.find(at, request); ok {
+	if row, ok := c.calls.find(at, request); ok {
 		return row, nil
 	}
 	if c.http == nil {
 		return Row{}, fmt.Errorf("%s: %w to this request in the record", at, errExhausted)
 	}
 	for try := 1; ; try++ {
-		row := Row{Call: at, Attempt: c.record.begin(at), Request: request}
+		row := Row{Call: at, Attempt: c.calls.begin(at), Request: request}
 		pause, err := c.attempt(ctx, &row, body)
 		switch {
 		case err != nil || row.final():
@@ -106,12 +106,12 @@ func (c *Client) attempt(ctx context.Context, row *Row, body []byte) (pause time
 	if err := c.rate.Take(ctx, len(body)/bytesPerToken); err != nil {
 		return 0, err
 	}
-	if err := c.record.check(c.limits.Budget, 0); err != nil {
+	if err := c.calls.check(c.limits.Budget, 0); err != nil {
 		return 0, err
 	}
 	row.Dollars = c.price.unknown(len(body))
 	row.Outcome, row.Date = OutcomeSent, time.Now().UTC().Format(time.RFC3339)
-	if err := c.record.write(*row); err != nil {
+	if err := c.calls.write(*row); err != nil {
 		return 0, err
 	}
 	limit, stop := context.WithTimeout(ctx, c.limits.Timeout)
@@ -128,7 +128,7 @@ func (c *Client) attempt(ctx context.Context, row *Row, body []byte) (pause time
 		}
 		c.rate.Learn(response.Header, pause)
 	}
-	if err := c.record.write(*row); err != nil {
+	if err := c.calls.write(*row); err != nil {
 		return 0, err
 	}
 	if s := row.Status; s == http.StatusUnauthorized || s == http.StatusForbidden || s == http.StatusNotFound ||

@@ -204,7 +204,7 @@ func TestLimitsOfServersAreBoundedAndShown(t *testing.T) {
 
 func TestATornRecordLosesItsLastLineOnly(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "calls.jsonl")
-	r := must.Get(openRecord(path))(t)
+	r := must.Get(openCallRecord(path))(t)
 	row := Row{Call: Call{Task: "a"}, Attempt: 1, Request: "x", Outcome: OutcomeSent, Dollars: 2}
 	must.OK(t, r.write(row))
 	row.Outcome, row.Dollars = OutcomeReply, 1
@@ -213,7 +213,7 @@ func TestATornRecordLosesItsLastLineOnly(t *testing.T) {
 	f := must.Get(os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0))(t)
 	must.Get(f.WriteString("\n00000000 {\"task\": \"b\", \"att"))(t)
 	must.OK(t, f.Close())
-	r = must.Get(openRecord(path))(t)
+	r = must.Get(openCallRecord(path))(t)
 	defer r.close()
 	if c := Sum(r.all(), Price{}); c.Attempts != 1 || c.Replies != 1 || c.Dollars != 1 {
 		t.Errorf("got %+v, want the one reply", c)
@@ -236,9 +236,9 @@ func sent(t *testing.T, handler http.HandlerFunc) (row Row, log string, err erro
 	c := must.Get(newClient(&Settings{API: "openai-chat", Model: "m", BaseURL: s.URL, Key: "TEST_KEY"},
 		&Calls{Parallel: 1, Attempts: 1, Timeout: time.Minute}, Price{Input: 1, Output: 1}, &Rate{Logf: t.Logf},
 		filepath.Join(t.TempDir(), "calls.jsonl"), func(f string, args ...any) { fmt.Fprintf(&text, f, args...) }))(t)
-	defer c.record.file.Close()
+	defer c.calls.file.Close()
 	_, err = c.send(t.Context(), Call{}, []byte(`{}`))
-	rows := c.record.all()
+	rows := c.calls.all()
 	return rows[len(rows)-1], text.String(), err
 }
 
@@ -337,8 +337,8 @@ func TestWhatAStageHasInMemoryHasALimit(t *testing.T) {
 	m := s.open(t, Settings{API: "glm", Model: "m"}, inventedTools{})
 	reply := Row{Outcome: OutcomeReply, Response: strings.Repeat("x", maxResponse)}
 	for reply.Attempt = 1; reply.Attempt <= mostBytes/maxResponse; reply.Attempt++ {
-		m.client.record.put(Row{Attempt: reply.Attempt, Outcome: OutcomeSent})
-		m.client.record.put(reply)
+		m.client.calls.put(Row{Attempt: reply.Attempt, Outcome: OutcomeSent})
+		m.client.calls.put(reply)
 	}
 	must.Get(m.client.send(t.Context(), Call{Task: "at the limit"}, []byte(`{}`)))(t)
 	_, err := m.client.send(t.Context(), Call{Task: "beyond"}, []byte(`{}`))
@@ -346,10 +346,10 @@ func TestWhatAStageHasInMemoryHasALimit(t *testing.T) {
 		t.Errorf("%d requests were sent, want 1, and the error is %v", len(s.bodies), err)
 	}
 	for i := range mostBytes/meanBytes + 1 { // a stage of many calls
-		m.client.record.put(Row{Call: Call{Member: i}})
+		m.client.calls.put(Row{Call: Call{Member: i}})
 	}
-	must.OK(t, m.client.record.check(0, 0))
-	m.client.record.bytes = mostBytes
+	must.OK(t, m.client.calls.check(0, 0))
+	m.client.calls.bytes = mostBytes
 	s.replies = append(s.replies, s.replies...)
 	task := &bfcl.Task{ID: "long", Classes: []string{"TicketAPI"}, Turns: []bfcl.Turn{{User: strings.Repeat("x", 1<<20)}}}
 	_, err = play(t.Context(), m, fixtures.Benchmark(t), blocks.DefaultLimits(), []rl.Rollout{{Task: task}},

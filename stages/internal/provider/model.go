@@ -42,10 +42,10 @@ func (m *Model) Failed() []error {
 }
 
 // Rows returns the record in the order of calls and attempts.
-func (m *Model) Rows() []Row { return m.client.record.all() }
+func (m *Model) Rows() []Row { return m.client.calls.all() }
 
 // Close closes the file of the record.
-func (m *Model) Close() error { return m.client.record.close() }
+func (m *Model) Close() error { return m.client.calls.close() }
 
 // Open implements rl.Policy.
 func (m *Model) Open(_ context.Context, ask rl.Rollout) (rl.Dialogue, error) {

@@ -27,7 +27,7 @@ const (
 	OutcomeRejected = "rejected" // the API rejects the request
 )
 
-// Call names a call of the record: the reply of a step.
+// Call names a recorded call: the reply of a step.
 type Call struct {
 	Task   string `json:"task"`
 	Prompt string `json:"prompt,omitempty"` // prompt mode of the task
@@ -62,7 +62,7 @@ func (r *Row) final() bool {
 	return r.Outcome == OutcomeReply || r.Outcome == OutcomeTooLong || r.Outcome == OutcomeRefused
 }
 
-// Cost sums up a record.
+// Cost sums up the rows of a stage.
 type Cost struct {
 	Dollars  float64  `json:"dollars"`
 	Attempts int      `json:"attempts"`
@@ -98,9 +98,9 @@ func Sum(rows []Row, p Price) Cost {
 	return c
 }
 
-// record contains the rows of a stage, in memory and in the journal to which a running stage appends them. A row
+// callRecord contains the rows of a stage, in memory and in the journal to which a running stage appends them. A row
 // replaces an earlier one of the same attempt.
-type record struct {
+type callRecord struct {
 	mu    sync.Mutex
 	rows  map[Call][]Row   // by attempt
 	asked map[Call]string  // digests of the requests that find has looked up
@@ -110,8 +110,8 @@ type record struct {
 	file  *journal.Journal // nil for a replay
 }
 
-func newRecord(rows []Row) *record {
-	r := &record{rows: map[Call][]Row{}, asked: map[Call]string{}, read: map[Call]int{}}
+func newCallRecord(rows []Row) *callRecord {
+	r := &callRecord{rows: map[Call][]Row{}, asked: map[Call]string{}, read: map[Call]int{}}
 	for _, row := range rows {
 		r.put(row)
 	}
@@ -119,7 +119,7 @@ func newRecord(rows []Row) *record {
 }
 
 // put adds a row, or replaces the row of the same attempt.
-func (r *record) put(row Row) {
+func (r *callRecord) put(row Row) {
 	list := r.rows[row.Call]
 	r.spent += row.Dollars
 	r.bytes += len(row.Response)
@@ -133,9 +133,9 @@ func (r *record) put(row Row) {
 	r.rows[row.Call] = list
 }
 
-// openRecord opens a journal and reads its rows.
-func openRecord(path string) (*record, error) {
-	r := newRecord(nil)
+// openCallRecord opens a journal and reads its rows.
+func openCallRecord(path string) (*callRecord, error) {
+	r := newCallRecord(nil)
 	_, err := journal.Read(path, 0, func(text []byte) error {
 		var row Row
 		err := json.Unmarshal(text, &row)
@@ -150,7 +150,7 @@ func openRecord(path string) (*record, error) {
 }
 
 // find returns the final row of a call with a request.
-func (r *record) find(c Call, request string) (Row, bool) {
+func (r *callRecord) find(c Call, request string) (Row, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.asked[c] = request
@@ -164,7 +164,7 @@ func (r *record) find(c Call, request string) (Row, bool) {
 }
 
 // differences returns a sentence for each row of another request than find has looked up, in the order of calls.
-func (r *record) differences() (found []string) {
+func (r *callRecord) differences() (found []string) {
 	for _, row := range r.all() {
 		if asked, ok := r.asked[row.Call]; ok && asked != row.Request {
 			found = append(found, fmt.Sprintf("%s, attempt %d: the digest of the request is %.16s, that of the recorded one "+
@@ -175,19 +175,19 @@ func (r *record) differences() (found []string) {
 }
 
 // unread returns the rows that end a call and were never found, in the order of calls.
-func (r *record) unread() []Row {
+func (r *callRecord) unread() []Row {
 	return slices.DeleteFunc(r.all(), func(row Row) bool { return !row.final() || r.read[row.Call] == row.Attempt })
 }
 
 // begin returns the number of the next attempt of a call.
-func (r *record) begin(c Call) int {
+func (r *callRecord) begin(c Call) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.rows[c]) + 1
 }
 
 // write appends a row.
-func (r *record) write(row Row) error {
+func (r *callRecord) write(row Row) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.put(row)
@@ -202,7 +202,7 @@ const (
 
 // check counts the bytes of a trajectory. It returns an error if the budget is used up, unless it is 0, or if there are
 // too many bytes for a further call.
-func (r *record) check(budget float64, bytes int) error {
+func (r *callRecord) check(budget float64, bytes int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.bytes += bytes
@@ -218,7 +218,7 @@ func (r *record) check(budget float64, bytes int) error {
 }
 
 // all returns the rows in the order of calls and attempts.
-func (r *record) all() []Row {
+func (r *callRecord) all() []Row {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var rows []Row
@@ -232,4 +232,4 @@ func (r *record) all() []Row {
 	return rows
 }
 
-func (r *record) close() error { return r.file.Close() }
+func (r *callRecord) close() error { return r.file.Close() }

@@ -62,7 +62,7 @@ func (c *Result) Replay(ctx context.Context) (calls int, faults []string, err er
 		return len(r.rows), []string{fmt.Sprintf("there are %d trajectories, want %d of each of %d tasks", len(r.played),
 			s.Samples, len(tasks))}, nil
 	}
-	m := &Model{client: &Client{settings: endpoint, limits: &Calls{Parallel: 1}, record: newRecord(r.rows)}}
+	m := &Model{client: &Client{settings: endpoint, limits: &Calls{Parallel: 1}, calls: newCallRecord(r.rows)}}
 	again, err := play(ctx, m, c.Benchmark, s.Limits, rollouts, func(*rl.Trajectory) {})
 	if err != nil {
 		return 0, nil, err
@@ -116,7 +116,7 @@ func (r *recorded) wrongRows(s *Settings) (faults []string) {
 // wrongEpisodes returns a sentence for each request with another digest than the recorded one, each episode with
 // another course or verdict, and each reply that no episode reads.
 func (r *recorded) wrongEpisodes(m *Model, again []*rl.Trajectory) []string {
-	faults := m.client.record.differences()
+	faults := m.client.calls.differences()
 	for _, err := range m.Failed() {
 		faults = append(faults, err.Error())
 	}
@@ -128,7 +128,7 @@ func (r *recorded) wrongEpisodes(m *Model, again []*rl.Trajectory) []string {
 		}
 	}
 	if len(m.Failed()) == 0 { // an episode that ended early leaves replies unread
-		for _, row := range m.client.record.unread() {
+		for _, row := range m.client.calls.unread() {
 			faults = append(faults, fmt.Sprintf("%s: no episode reads this reply", row.Call))
 		}
 	}
