@@ -220,7 +220,7 @@ func (ev *Evidence) recorded(store *artifact.Store) (all []Recorded) {
 		if r.Manifest, err = store.Manifest(in.Key); err != nil {
 			continue // a fault of the page
 		}
-		for _, stage := range ev.Records {
+		for _, stage := range ev.Stages {
 			if m, err := store.Manifest(stage.Key); err == nil && hasRead(r.Manifest, "policy", m.Outputs["policy"].Digest) {
 				r.Endpoint = stage.Card
 			}

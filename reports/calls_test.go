@@ -39,7 +39,7 @@ func TestCallsOfAPIModelsAreSummedAndAChangedModelIsMarked(t *testing.T) {
 	for i := range g.study.Arms[:2] {
 		policy := fmt.Sprint("model ", i)
 		g.study.Arms[i].Runs[0].Policy = strconv.Quote(policy)
-		g.study.Records = append(g.study.Records, Record{Kind: "endpoint", Manifest: &artifact.Manifest{
+		g.study.Stages = append(g.study.Stages, Stage{Kind: "endpoint", Manifest: &artifact.Manifest{
 			Outputs: map[string]artifact.Output{"policy": {Digest: policy}}}})
 	}
 	main := g.study.mainTable(g.study.sets()[0])
@@ -55,7 +55,7 @@ func TestCallsOfAPIModelsAreSummedAndAChangedModelIsMarked(t *testing.T) {
 		!strings.Contains(strings.Join(main.Notes, " "), "at the temperature of its endpoint") {
 		t.Errorf("the main table of API models has the title %q and the notes %q", main.Title, main.Notes)
 	}
-	g.study.Records = nil
+	g.study.Stages = nil
 	if main := g.study.mainTable(g.study.sets()[0]); !strings.HasSuffix(main.Title, ", greedy decoding") {
 		t.Errorf("the main table of checkpoints has the title %q", main.Title)
 	}

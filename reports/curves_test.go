@@ -45,10 +45,10 @@ func TestOutcomesAreSortedByHowManyArmsPass(t *testing.T) {
 
 func TestTimeLineLeavesIdleTimesOut(t *testing.T) {
 	at := func(seconds int) time.Time { return time.Date(2026, 1, 1, 0, 0, seconds, 0, time.UTC) }
-	made := func(address string, started time.Time, seconds float64) Record {
-		return Record{Address: address, Manifest: &artifact.Manifest{Started: started, Seconds: seconds}}
+	made := func(address string, started time.Time, seconds float64) Stage {
+		return Stage{Address: address, Manifest: &artifact.Manifest{Started: started, Seconds: seconds}}
 	}
-	s := &Study{Records: []Record{
+	s := &Study{Stages: []Stage{
 		made("stage.eval.arm@2", at(7200), 5), // an hour and more after all others
 		made("stage.sft.warm", at(0), 10),
 		made("stage.eval.arm@1", at(4), 20), // beside sft
@@ -60,7 +60,7 @@ func TestTimeLineLeavesIdleTimesOut(t *testing.T) {
 		{Value: 1, Interval: stats.Interval{Low: 24, High: 29}, Label: "seed 2: 5.0s"}}
 	equal(t, "lanes", f.Lanes, []string{"sft.warm", "eval.arm"})
 	equal(t, "spans", f.Series[0].Points, want)
-	if (&Study{Records: s.Records[3:]}).timelineFigures() != nil {
+	if (&Study{Stages: s.Stages[3:]}).timelineFigures() != nil {
 		t.Error("nothing was made, and there is a time line")
 	}
 }
@@ -69,7 +69,7 @@ func TestTimeLineLeavesIdleTimesOut(t *testing.T) {
 func TestALongTimeLineIsSeveralFigures(t *testing.T) {
 	s := &Study{}
 	for i := range mostLanes + 2 {
-		s.Records = append(s.Records, Record{Address: fmt.Sprintf("stage.sft.s%02d", i), Manifest: &artifact.Manifest{
+		s.Stages = append(s.Stages, Stage{Address: fmt.Sprintf("stage.sft.s%02d", i), Manifest: &artifact.Manifest{
 			Started: time.Date(2026, 1, 1, 0, 0, i, 0, time.UTC), Seconds: 1}})
 	}
 	parts := s.timelineFigures()

@@ -89,22 +89,22 @@ func TestStatisticsOfTheDataCountSuccessesByCategoryAndSet(t *testing.T) {
 }
 
 func TestExamplesHaveTheRewardTokenWhereFineTuningPutsIt(t *testing.T) {
-	tuning := func(position string) Record {
-		return Record{Kind: "rctp-ft", Settings: map[string]string{"tokens.position": `"` + position + `"`}}
+	tuning := func(position string) Stage {
+		return Stage{Kind: "rctp-ft", Settings: map[string]string{"tokens.position": `"` + position + `"`}}
 	}
 	for name, tc := range map[string]struct {
-		records []Record
+		records []Stage
 		want    []string // of the failed trajectory
 	}{
-		"in the first user message": {[]Record{tuning(rl.FirstUser)}, []string{"user | Step 1: List.",
+		"in the first user message": {[]Stage{tuning(rl.FirstUser)}, []string{"user | Step 1: List.",
 			"user | [Reward Goal: <|low_reward|>]", "assistant | ls()", "tool | a", "tool | b", "assistant | done()"}},
-		"before each action": {[]Record{tuning(rl.BeforeEachAction)}, []string{"user | Step 1: List.",
+		"before each action": {[]Stage{tuning(rl.BeforeEachAction)}, []string{"user | Step 1: List.",
 			"assistant | <|low_reward|>ls()", "tool | a", "tool | b", "assistant | <|low_reward|>done()"}},
-		"at several positions": {[]Record{tuning(rl.FirstUser), tuning(rl.BeforeEachAction)}, []string{
+		"at several positions": {[]Stage{tuning(rl.FirstUser), tuning(rl.BeforeEachAction)}, []string{
 			"user | Step 1: List.", "assistant | ls()", "tool | a", "tool | b", "assistant | done()"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &Study{DataSets: []DataSet{fineTuning(), fineTuning()}, Records: tc.records}
+			s := &Study{DataSets: []DataSet{fineTuning(), fineTuning()}, Stages: tc.records}
 			parts := s.exampleTables()
 			if len(parts) != 2 || !strings.Contains(parts[0].Table.Title, "an expert trajectory") ||
 				!strings.Contains(parts[1].Table.Lead, "origin policy, token low: the one of 2 with the smallest hash") {
@@ -139,7 +139,7 @@ func TestVersionsOfModelsAndEndpointsComeFromTheirArtifacts(t *testing.T) {
 		if text != "" && !checkCard(m, text) || checkCard(m, text+" ") {
 			t.Errorf("%s: the file of the artifact is refused, or a changed one is accepted", address)
 		}
-		s.Records = append(s.Records, Record{Address: address, Kind: m.Kind, Manifest: m, Card: text})
+		s.Stages = append(s.Stages, Stage{Address: address, Kind: m.Kind, Manifest: m, Card: text})
 	}
 	add("stage.model.base", stored("model", "checkpoint", "checkpoint", "config.json", `{"model_type": "qwen2",
 		"num_hidden_layers": 28, "hidden_size": 3584, "max_position_embeddings": 32768}`))
@@ -159,11 +159,11 @@ func TestSettingsOfAllModelsAreOneTableWithDeparturesMarked(t *testing.T) {
 	s := &Study{}
 	for _, x := range [][2]string{{"qwen", "1e-06"}, {"llama", "1e-06"}, {"small", "3e-06"}} {
 		for _, stage := range []string{`stage.grpo.arm["sft"]@1`, `stage.grpo.arm["sft"]@2`} {
-			s.Records = append(s.Records, Record{Kind: "grpo", Address: fmt.Sprintf("module.model[%q].%s", x[0], stage),
+			s.Stages = append(s.Stages, Stage{Kind: "grpo", Address: fmt.Sprintf("module.model[%q].%s", x[0], stage),
 				Settings: map[string]string{"lr": x[1], "group": "5"}})
 		}
 	}
-	s.Records = append(s.Records, Record{Kind: "sft", Address: "module.base.stage.sft.warm@1",
+	s.Stages = append(s.Stages, Stage{Kind: "sft", Address: "module.base.stage.sft.warm@1",
 		Settings: map[string]string{"epochs": "2"}})
 	table := s.settingsTable()
 	equal(t, "columns", heads(table),

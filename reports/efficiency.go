@@ -104,11 +104,11 @@ func (s *Study) sameStart(a, b *Arm) (records []string) {
 }
 
 // training returns the record of the run's training with its manifest; nil if the page has none.
-func (s *Study) training(r *SeedRun) *Record {
+func (s *Study) training(r *SeedRun) *Stage {
 	stage, _, _ := page.CutLast(r.CurveFrom, ".")
-	at := slices.IndexFunc(s.Records, func(one Record) bool { return one.Address == stage })
-	if at < 0 || s.Records[at].Manifest == nil {
+	at := slices.IndexFunc(s.Stages, func(one Stage) bool { return one.Address == stage })
+	if at < 0 || s.Stages[at].Manifest == nil {
 		return nil
 	}
-	return &s.Records[at]
+	return &s.Stages[at]
 }

@@ -38,8 +38,8 @@ type Evidence struct {
 
 	Files []SourceFile `json:"files,omitempty"` // of the experiment
 
-	Inputs  []Input    `json:"inputs"`
-	Records []StageRef `json:"records"`
+	Inputs []Input    `json:"inputs"`
+	Stages []StageRef `json:"records"`
 
 	Document *page.Page `json:"document"`
 }
@@ -133,7 +133,7 @@ func timed(m *artifact.Manifest) bool { return m.Outputs["metrics"].Times != nil
 // ports returns the inputs of the page, and the metrics of the recorded stages whose seconds by phase it shows.
 func (ev *Evidence) ports(store *artifact.Store) []Input {
 	all := slices.Clone(ev.Inputs)
-	for _, stage := range ev.Records {
+	for _, stage := range ev.Stages {
 		if m, err := store.Manifest(stage.Key); err == nil && timed(m) {
 			all = append(all, Input{Address: stage.Address, Ref: artifact.Ref{Port: "metrics"}, Key: stage.Key})
 		}
@@ -220,7 +220,7 @@ func checkVersion(evidence []byte) error {
 const (
 	maxEvidenceBytes = 64 << 20 // with the document
 	maxInputs        = 5_000
-	maxRecords       = 5_000
+	maxStages        = 5_000
 	maxChosen        = 1_000 // sections, items, pairs, maps, notes, arms
 )
 
@@ -264,7 +264,7 @@ func (ev *Evidence) check() error {
 		}
 		return nil
 	}
-	return cmp.Or(limit(len(ev.Inputs), maxInputs, "inputs"), limit(len(ev.Records), maxRecords, "stages"),
+	return cmp.Or(limit(len(ev.Inputs), maxInputs, "inputs"), limit(len(ev.Stages), maxStages, "stages"),
 		limit(chosen, maxChosen, "sections, pairs, maps, notes, arms and failures"))
 }
 

@@ -210,7 +210,7 @@ func (s *Study) runLine() string {
 	}
 	seconds := 0.0
 	var codes []string
-	for _, r := range s.Records {
+	for _, r := range s.Stages {
 		if r.Manifest != nil {
 			seconds += r.Manifest.Seconds
 			page.IndexOrAppend(&codes, page.Prefix(r.Manifest.Revision, 10))
@@ -244,7 +244,7 @@ func (s *Study) comparedArms() string {
 // models describes the models that the shown stages start from: their shape, or the name of the stage that reads them.
 func (s *Study) models() []string {
 	var models []string
-	for _, r := range s.Records {
+	for _, r := range s.Stages {
 		if r.Kind != "model" {
 			continue
 		}

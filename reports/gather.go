@@ -51,12 +51,12 @@ func gather(ev *Evidence, open func(*Input) (*artifact.Artifact, error), store *
 		slices.SortStableFunc(g.study.Arms[i].Runs, func(a, b SeedRun) int { return compareSeeds(a.Seed, b.Seed) })
 	}
 	g.study.sortArms(ev.Arms)
-	for _, stage := range ev.Records {
-		r, err := record(stage, store)
+	for _, stage := range ev.Stages {
+		r, err := readStage(stage, store)
 		if err != nil {
 			return nil, err
 		}
-		g.study.Records = append(g.study.Records, r)
+		g.study.Stages = append(g.study.Stages, r)
 	}
 	return g.study, nil
 }
@@ -190,8 +190,8 @@ func (g *gathering) transcripts(in *Input, a *artifact.Artifact) error {
 	return nil
 }
 
-func record(stage StageRef, store *artifact.Store) (r Record, err error) {
-	r = Record{Address: stage.Address, Kind: stage.Kind, Settings: stage.Settings, NoEffect: stage.NoEffect}
+func readStage(stage StageRef, store *artifact.Store) (r Stage, err error) {
+	r = Stage{Address: stage.Address, Kind: stage.Kind, Settings: stage.Settings, NoEffect: stage.NoEffect}
 	if stage.Key == "" {
 		return r, nil
 	}

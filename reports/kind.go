@@ -485,7 +485,7 @@ func (s *settings) newEvidence(job *engine.Job) (*Evidence, *artifact.Store, err
 	a := ancestry{ev: ev, store: store, remote: remote.Open(job.Site, store), logf: job.Logf, made: made,
 		planned: planned, seen: map[string]bool{}}
 	a.remote.Report(func(address, text string) { job.Logf("%s: %s", address, text) })
-	return ev, store, a.addRecords(node)
+	return ev, store, a.addStages(node)
 }
 
 // ancestry adds the stages behind a page to its evidence.
@@ -498,8 +498,8 @@ type ancestry struct {
 	seen          map[string]bool               // addresses
 }
 
-// addRecords adds the stages above a node in the order of their dependencies.
-func (a *ancestry) addRecords(n *lang.Node) error {
+// addStages adds the stages above a node in the order of their dependencies.
+func (a *ancestry) addStages(n *lang.Node) error {
 	for _, in := range n.Inputs {
 		address := in.From.Address
 		if a.seen[address] {
@@ -510,14 +510,14 @@ func (a *ancestry) addRecords(n *lang.Node) error {
 			a.made[address] = ancestor(a.planned[address], a.made[n.Address], in)
 		}
 		a.fetchCalls(in)
-		if err := a.addRecords(in.From); err != nil {
+		if err := a.addStages(in.From); err != nil {
 			return err
 		}
 		stage, err := stageRef(in.From, a.store, a.made[address])
 		if err != nil {
 			return err
 		}
-		a.ev.Records = append(a.ev.Records, stage)
+		a.ev.Stages = append(a.ev.Stages, stage)
 		a.addCalls(in)
 	}
 	return nil

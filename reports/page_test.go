@@ -72,9 +72,9 @@ func hostile(text string) *Study {
 	made := &artifact.Manifest{Kind: "endpoint", Outputs: map[string]artifact.Output{text: {Type: "endpoint",
 		Files: []artifact.FileInfo{{Name: endpointFile}}}}}
 	described, _ := json.Marshal(card{API: text, Model: text, Revision: text, Date: text}) // cannot fail
-	s.Records = append(s.Records, Record{Address: text, Manifest: made, Card: string(described)})
-	for i := range s.Records[:len(s.Records)-1] {
-		r := &s.Records[i]
+	s.Stages = append(s.Stages, Stage{Address: text, Manifest: made, Card: string(described)})
+	for i := range s.Stages[:len(s.Stages)-1] {
+		r := &s.Stages[i]
 		r.Address, r.Manifest.Device, r.Manifest.Revision, r.Manifest.Key = text, text, text, text
 		r.Settings[text] = `"` + text + `"`
 		r.Phases[text], r.Manifest.Outputs[text] = 1, artifact.Output{Digest: text}

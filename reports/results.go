@@ -88,7 +88,7 @@ func (s *Study) repliesTable(set string) *page.Table {
 // decoding names how the arms of the main table of a set decode, with a note if API models are among them.
 func (s *Study) decoding(set string) (name string, notes []string) {
 	endpoints := map[string]bool{} // digests
-	for _, r := range s.Records {
+	for _, r := range s.Stages {
 		if r.Kind == "endpoint" && r.Manifest != nil {
 			endpoints[quoted(r.Manifest.Outputs["policy"].Digest)] = true
 		}
@@ -118,7 +118,7 @@ const (
 
 // taskSources returns the sources of the study's tasks. Without a record of them they are the benchmark's.
 func (s *Study) taskSources() (sources int) {
-	for _, r := range s.Records {
+	for _, r := range s.Stages {
 		switch source := r.Settings["source"]; {
 		case r.Kind != "tasks":
 		case source == `"command"` || source == `"mcp"`:

@@ -107,7 +107,7 @@ func TestForecastEfficiencyIsShownBesideTheMeasuredGain(t *testing.T) {
 	if table := s.efficiencyTable(); len(table.Rows) > 0 {
 		t.Errorf("a table without a forecast of an efficiency: %v", table.Rows)
 	}
-	s.Records = nil
+	s.Stages = nil
 	starts := map[string]string{"SFT + GRPO": "sft", "SFT + RC-GRPO": "sft", "RCTP-FT + GRPO": "rctp",
 		"RCTP-FT + RC-GRPO": "rctp"}
 	for i, a := range s.Arms {
@@ -126,7 +126,7 @@ func TestForecastEfficiencyIsShownBesideTheMeasuredGain(t *testing.T) {
 				}
 			}
 			r.CurveFrom = fmt.Sprintf("stage.%s.arm[%q]@%d.metrics", kind, a.Label, j+1)
-			s.Records = append(s.Records, Record{Address: strings.TrimSuffix(r.CurveFrom, ".metrics"), Kind: kind,
+			s.Stages = append(s.Stages, Stage{Address: strings.TrimSuffix(r.CurveFrom, ".metrics"), Kind: kind,
 				Manifest: &artifact.Manifest{Parts: map[string]string{"input.policy": fmt.Sprint(starts[a.Label], j)}}})
 		}
 	}
@@ -152,7 +152,7 @@ func TestForecastEfficiencyIsShownBesideTheMeasuredGain(t *testing.T) {
 		t.Errorf("got the gain %+v of sampled episodes, want %v", cell, gain.Mean)
 	}
 	delete(s.Arms[3].Runs[1].Curve[0].Values, "forecast_transfer") // no transfer suffices in one seed
-	s.Records[slices.IndexFunc(s.Records, func(r Record) bool {
+	s.Stages[slices.IndexFunc(s.Stages, func(r Stage) bool {
 		return strings.HasPrefix(r.Address, `stage.grpo.arm["RCTP-FT + GRPO"]`)
 	})].Manifest.Parts["input.policy"] = "another"
 	row := s.efficiencyTable().Rows[0]

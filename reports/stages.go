@@ -68,7 +68,7 @@ func departure(kind, setting, value string) (paper string, departs bool) {
 
 // settingsColumn holds the settings of a training stage.
 type settingsColumn struct {
-	Record
+	Stage
 	head      string
 	models    []string // for_each keys of the modules whose stages have these settings: "qwen"
 	instances []string // manifests of the stage's instances, whose settings may differ
@@ -80,7 +80,7 @@ func (s *Study) settingsColumns() []*settingsColumn {
 	var all []*settingsColumn
 	instances, models := map[string][]string{}, map[string][]string{} // by stage without keys of modules
 	columns := map[string][]*settingsColumn{}
-	for _, r := range s.Records {
+	for _, r := range s.Stages {
 		if PaperSettings()[r.Kind] == nil {
 			continue
 		}
@@ -89,7 +89,7 @@ func (s *Study) settingsColumns() []*settingsColumn {
 		instances[stage] = append(instances[stage], manifestAddress(r.Address))
 		at := slices.IndexFunc(columns[stage], func(c *settingsColumn) bool { return maps.Equal(c.Settings, r.Settings) })
 		if at < 0 {
-			column := &settingsColumn{Record: r, head: name}
+			column := &settingsColumn{Stage: r, head: name}
 			if len(columns[stage]) > 0 && (model == "" || slices.Contains(models[stage], model)) {
 				column.head = lang.TrimStage(r.Address) // another instance of the same stage
 			}
@@ -182,7 +182,7 @@ func sameValue(a, b string) bool {
 // runsTable shows the cost of the shown artifacts, from their manifests.
 func (s *Study) runsTable() *page.Table {
 	phases := map[string]bool{}
-	for _, r := range s.Records {
+	for _, r := range s.Stages {
 		for name := range r.Phases {
 			phases[name] = true
 		}
@@ -191,7 +191,7 @@ func (s *Study) runsTable() *page.Table {
 	t.Columns = append(page.Columns("<Stage", "Time", "Processors"), page.Columns(sortedKeys(phases)...)...)
 	t.Columns = append(t.Columns, page.Columns("Peak memory", "<Device")...)
 	sum, cpu := 0.0, 0.0
-	for _, r := range s.Records {
+	for _, r := range s.Stages {
 		m := r.Manifest
 		if m == nil {
 			continue
@@ -236,10 +236,10 @@ const mostLanes = 28
 // figures of at most mostLanes stages. Times without a running stage are left out, because the artifacts may come from
 // runs on different days.
 func (s *Study) timelineFigures() (parts []page.Part) {
-	made := slices.DeleteFunc(slices.Clone(s.Records), func(r Record) bool {
+	made := slices.DeleteFunc(slices.Clone(s.Stages), func(r Stage) bool {
 		return r.Manifest == nil || r.Manifest.Started.IsZero() || r.Manifest.Seconds <= 0
 	})
-	slices.SortStableFunc(made, func(a, b Record) int {
+	slices.SortStableFunc(made, func(a, b Stage) int {
 		return cmp.Or(a.Manifest.Started.Compare(b.Manifest.Started), strings.Compare(a.Address, b.Address))
 	})
 	var lanes []string
@@ -290,7 +290,7 @@ func (s *Study) artifactsTable() *page.Table {
 		Columns: page.Columns("<Stage", "<Port", "<Digest", "<Key", "<Code"),
 		Notes: []string{"A digest is the hash of the names and contents of an artifact's files; a key is the hash of " +
 			"all inputs of the stage. Equal keys give equal digests."}}
-	for _, r := range s.Records {
+	for _, r := range s.Stages {
 		if r.Manifest == nil {
 			continue
 		}
@@ -385,7 +385,7 @@ func (s *Study) versionsTable() *page.Table {
 		Notes: []string{"From config.json of a model folder, or from the record of an API's stage. A digest is " +
 			"that of the artifact. Date: as the API reports it, else when the stage stored the model."}}
 	rows := seedRows{}
-	for _, r := range s.Records {
+	for _, r := range s.Stages {
 		var c card
 		if r.Card == "" || json.Unmarshal([]byte(r.Card), &c) != nil {
 			continue

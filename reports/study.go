@@ -30,7 +30,7 @@ type Study struct {
 	// Transcripts are the episodes that the page shows in full, one element per label.
 	Transcripts []*page.Transcripts
 	Calls       []Calls        // of API models
-	Records     []Record       // one per stage behind the shown artifacts, in the order of the dependencies
+	Stages      []Stage        // one per stage behind the shown artifacts, in the order of the dependencies
 	Failures    []page.Failure // stages without a result
 
 	References []Reference // results that others published
@@ -123,8 +123,8 @@ type Member struct {
 	Passed                        bool // reward 1
 }
 
-// Record describes a stage behind the shown artifacts.
-type Record struct {
+// Stage describes a stage behind the shown artifacts.
+type Stage struct {
 	Address  string
 	Kind     string
 	Settings map[string]string  // canonical JSON by name

@@ -569,7 +569,7 @@ func TestArmsAreSortedByNameThenByComparison(t *testing.T) {
 // A default without effect in combination with the other settings, such as clip.low with one optimizer step, is marked.
 // The position "checkpoint" is that of the stage that trained the tokens.
 func TestDeparturesAreSeparateFromAllSettings(t *testing.T) {
-	s := &Study{Records: []Record{{Address: "stage.sft.warm", Kind: "sft", NoEffect: []string{"batch"},
+	s := &Study{Stages: []Stage{{Address: "stage.sft.warm", Kind: "sft", NoEffect: []string{"batch"},
 		Settings: map[string]string{"lr": "1e-3", "batch": "16", "keep": "1"}},
 		{Address: "stage.rc-grpo.arm", Kind: "rc-grpo", Settings: map[string]string{"tokens.position": `"checkpoint"`,
 			"tokens.init": `"copy:<|assistant|>"`, "schedule.warmup": "5"}}}}
@@ -581,8 +581,8 @@ func TestDeparturesAreSeparateFromAllSettings(t *testing.T) {
 		"keep": "", "tokens.position": "", "tokens.init": "paper: mean", "schedule.warmup": "paper: 0"})
 	equalRows(t, s.departuresTable().Trim(), "lr | 1e-3 | ", "schedule.warmup |  | 5",
 		"tokens.init |  | copy:<|assistant|>")
-	s.Records[0].Settings["lr"] = "0.00001"
-	s.Records = s.Records[:1]
+	s.Stages[0].Settings["lr"] = "0.00001"
+	s.Stages = s.Stages[:1]
 	if departing := s.departuresTable().Trim(); departing != nil {
 		t.Errorf("a stage set as in the paper: got %d departing rows, want none", len(departing.Rows))
 	}
@@ -629,7 +629,7 @@ func TestMainTableOfOwnTasks(t *testing.T) {
 	run := scored(1, "1110")
 	run.Rows[3].Reward = 0.5
 	s := &Study{Arms: []Arm{{Label: "a", Runs: []SeedRun{run}}},
-		Records: []Record{{Kind: "tasks", Settings: map[string]string{"source": `"command"`}}}}
+		Stages: []Stage{{Kind: "tasks", Settings: map[string]string{"source": `"command"`}}}}
 	notes := strings.Join(s.mainTable("").Notes, "\n")
 	if !strings.Contains(notes, "Success on your own tasks is a reward of 1.") ||
 		!strings.Contains(notes, "1 of 4 episodes have a reward between 0 and 1") || strings.Contains(notes, "official") {
@@ -638,7 +638,7 @@ func TestMainTableOfOwnTasks(t *testing.T) {
 	if columns := s.mainTable("").Columns; !columns[len(columns)-1].Omitted {
 		t.Error("there is a column of official verdicts")
 	}
-	s.Records = append(s.Records, Record{Kind: "tasks", Settings: map[string]string{"source": `"drills"`}})
+	s.Stages = append(s.Stages, Stage{Kind: "tasks", Settings: map[string]string{"source": `"drills"`}})
 	if notes := s.mainTable("").Notes; !strings.Contains(notes[0], "official") || !strings.Contains(notes[1], "your own") {
 		t.Errorf("beside drills: got the notes %q", notes)
 	}

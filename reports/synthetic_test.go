@@ -83,7 +83,7 @@ func synthetic(seeds, tasks, updates int) *Study {
 				run.Curve = syntheticCurve(rand.New(rand.NewPCG(uint64(seed), uint64(100+i))), a.skill, i, a.token, updates)
 			}
 			arm.Runs = append(arm.Runs, run)
-			s.Records = append(s.Records, Record{Address: fmt.Sprintf("stage.rc-grpo.arm[%q]@%d", a.label, seed),
+			s.Stages = append(s.Stages, Stage{Address: fmt.Sprintf("stage.rc-grpo.arm[%q]@%d", a.label, seed),
 				Kind: "rc-grpo",
 				Settings: map[string]string{"lr": "0.0003", "group": "5", "kl.beta": "0.1", "clip.low": "0.2",
 					"clip.high": "0.2", "tokens.high": "0.5"},

@@ -148,7 +148,7 @@ var rewardText = map[string]string{rl.TokenHigh: rl.HighReward, rl.TokenLow: rl.
 // they differ.
 func (s *Study) tokenPosition() string {
 	position := ""
-	for _, r := range s.Records {
+	for _, r := range s.Stages {
 		text := strings.Trim(r.Settings["tokens.position"], `"`)
 		if r.Kind != "rctp-ft" || text == position {
 			continue

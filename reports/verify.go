@@ -129,7 +129,7 @@ func place(text string, at int) string {
 func (ev *Evidence) fetch(store *artifact.Store, r *remote.Remote) error {
 	for range 2 { // fetched manifests name further ports
 		need := map[string][]string{}
-		for _, stage := range ev.Records {
+		for _, stage := range ev.Stages {
 			if stage.Key != "" {
 				need[stage.Key] = nil
 			}
@@ -194,7 +194,7 @@ func (v *Verification) checkArtifacts(ev *Evidence, store *artifact.Store) map[s
 	for _, in := range ev.ports(store) {
 		check(in.Address, in.Ref.Port, in.Key, in.Digest)
 	}
-	for _, stage := range ev.Records {
+	for _, stage := range ev.Stages {
 		if stage.Key == "" {
 			continue
 		}
@@ -328,8 +328,8 @@ func Reproduce(written []byte, cell string, store *artifact.Store,
 		}
 		in.Key = m.Key
 	}
-	for i := range part.Records {
-		stage := &part.Records[i]
+	for i := range part.Stages {
+		stage := &part.Stages[i]
 		m, err := made(stage.Address)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", stage.Address, err)
@@ -350,7 +350,7 @@ func (ev *Evidence) part(source page.Source) *Evidence {
 	part.Failures = nil
 	part.Inputs = slices.DeleteFunc(slices.Clone(ev.Inputs),
 		func(in Input) bool { return !slices.Contains(source.From, in.port()) })
-	part.Records = slices.DeleteFunc(slices.Clone(ev.Records), func(r StageRef) bool {
+	part.Stages = slices.DeleteFunc(slices.Clone(ev.Stages), func(r StageRef) bool {
 		return !slices.Contains(source.From, manifestAddress(r.Address))
 	})
 	return &part

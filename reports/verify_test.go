@@ -56,7 +56,7 @@ func TestEveryNumberHasASource(t *testing.T) {
 	for i := range ev.Inputs {
 		known[ev.Inputs[i].port()] = true
 	}
-	for _, r := range ev.Records {
+	for _, r := range ev.Stages {
 		known[manifestAddress(r.Address)] = true
 	}
 	for v := range ev.Document.Values {
