@@ -9,10 +9,10 @@ import (
 	"rcgrpo/stages/internal/torch"
 )
 
-// batch is a packed part of the sequences: N rows, of which P predictions have loss. Sequences share the rows of
+// microBatch is a packed part of the sequences: N rows, of which P predictions have loss. Sequences share the rows of
 // common prefixes (a prompt, or equal first steps of several members of a group), which are computed once,
 // forward and backward.
-type batch struct {
+type microBatch struct {
 	ids       []int64       // [N]
 	positions []int32       // [N] position in the sequence
 	full      torch.Packing // every row is a query
@@ -30,8 +30,8 @@ type prediction struct {
 }
 
 // pack packs sequences into one pass of PackedRows rows.
-func (m *Model) pack(sequences []Sequence, first int) (*batch, error) {
-	b := &batch{}
+func (m *Model) pack(sequences []Sequence, first int) (*microBatch, error) {
+	b := &microBatch{}
 	b.full.Bounds, b.full.QueryBounds, b.last.QueryBounds = []int32{0}, []int32{0}, []int32{0}
 	known := map[prediction]int32{}
 	used := make([][]int32, len(sequences)) // tokens with a row
@@ -123,8 +123,8 @@ const (
 	all
 )
 
-// forward runs the decoder over a batch up to the input of the head, as one pass. s owns the result.
-func (m *Model) forward(s *torch.Scope, b *batch, keep kept) *tape {
+// forward runs the decoder over a micro-batch up to the input of the head, as one pass. s owns the result.
+func (m *Model) forward(s *torch.Scope, b *microBatch, keep kept) *tape {
 	t := &tape{layers: make([]layerTape, m.cfg.Layers)}
 	ids := s.FromInt64(b.ids, int64(len(b.ids)))
 	t.learnedRows = s.FromInt64(b.learn, int64(len(b.learn)))
@@ -179,7 +179,7 @@ func addProduct(s *torch.Scope, sum, a, b *torch.Tensor) {
 
 // layer is one decoder layer up to its last product. In the last layer only positions that predict a token of the mask
 // are queries.
-func (m *Model) layer(s *torch.Scope, l int, x *torch.Tensor, b *batch, t *tape) {
+func (m *Model) layer(s *torch.Scope, l int, x *torch.Tensor, b *microBatch, t *tape) {
 	w, c, last := &m.w.layers[l], m.cfg, l == m.cfg.Layers-1
 	heads, kvHeads, d := int64(c.Heads), int64(c.KVHeads), int64(c.HeadDim)
 	r := layerTape{x: x}
@@ -268,7 +268,7 @@ func (m *Model) normEachBackward(s *torch.Scope, before, w, rstd, dx, dw *torch.
 }
 
 // backward adds the gradients of all weights to g, given that of the head's input, as one pass. It frees the tape.
-func (m *Model) backward(s *torch.Scope, b *batch, t *tape, dhidden *torch.Tensor, g *views) {
+func (m *Model) backward(s *torch.Scope, b *microBatch, t *tape, dhidden *torch.Tensor, g *views) {
 	dx := s.Zeros(torch.Float32, int64(len(b.learn)), int64(m.cfg.Hidden)) // [P, hidden]
 	s.RMSNormBackward(t.x, m.w.norm, t.rstd, dhidden, dx, g.norm)
 	s.Free(t.x, t.rstd, t.hidden)
@@ -293,7 +293,8 @@ func (m *Model) backward(s *torch.Scope, b *batch, t *tape, dhidden *torch.Tenso
 }
 
 // layerBackward returns the gradient of the layer's input, given dx, that of its output, which it may overwrite.
-func (m *Model) layerBackward(s *torch.Scope, l int, b *batch, t *tape, dx *torch.Tensor, grads *views) *torch.Tensor {
+func (m *Model) layerBackward(s *torch.Scope, l int, b *microBatch, t *tape, dx *torch.Tensor,
+	grads *views) *torch.Tensor {
 	w, g, r, last := &m.w.layers[l], grads.layers[l], t.layers[l], l == m.cfg.Layers-1
 
 	// Feed-forward. The residual path is dx itself.
@@ -321,7 +322,7 @@ func (m *Model) layerBackward(s *torch.Scope, l int, b *batch, t *tape, dx *torc
 
 // projectionsBackward returns the gradient of the input of the query, key and value projections, given dout, that
 // of the attention. Gradients of queries, keys and values add up in float32.
-func (m *Model) projectionsBackward(s *torch.Scope, l int, b *batch, t *tape, dout *torch.Tensor,
+func (m *Model) projectionsBackward(s *torch.Scope, l int, b *microBatch, t *tape, dout *torch.Tensor,
 	grads *views) *torch.Tensor {
 	w, g, r := &m.w.layers[l], grads.layers[l], t.layers[l]
 	heads, kvHeads, d := int64(m.cfg.Heads), int64(m.cfg.KVHeads), int64(m.cfg.HeadDim)
@@ -343,7 +344,7 @@ func (m *Model) projectionsBackward(s *torch.Scope, l int, b *batch, t *tape, do
 
 // lastInputBackward returns the gradient of the last layer's input. There, dx and dout have only the rows with
 // loss, and queries are projected separately from keys and values.
-func (m *Model) lastInputBackward(s *torch.Scope, l int, b *batch, t *tape, dx, dout *torch.Tensor,
+func (m *Model) lastInputBackward(s *torch.Scope, l int, b *microBatch, t *tape, dx, dout *torch.Tensor,
 	grads *views) *torch.Tensor {
 	w, g, r := &m.w.layers[l], grads.layers[l], t.layers[l]
 	heads, kvHeads, d := int64(m.cfg.Heads), int64(m.cfg.KVHeads), int64(m.cfg.HeadDim)
@@ -375,7 +376,7 @@ func (m *Model) lastInputBackward(s *torch.Scope, l int, b *batch, t *tape, dx, 
 // so softmax sees the unrounded sums of the product.
 type head struct {
 	m, ref            *Model
-	b                 *batch
+	b                 *microBatch
 	temperature       float64
 	hidden, refHidden *torch.Tensor
 	stats             []torch.HeadStat
@@ -385,9 +386,9 @@ type head struct {
 	rows              int // of a chunk
 }
 
-// newHead computes the statistics of all tokens of the mask of a batch, in chunks of so many rows. With keep, few
-// logits are stored for the gradient.
-func newHead(s *torch.Scope, m, ref *Model, b *batch, temperature float64, hidden *torch.Tensor, chunk int,
+// newHead computes the statistics of all tokens of the mask of a micro-batch, in chunks of so many rows. With keep,
+// few logits are stored for the gradient.
+func newHead(s *torch.Scope, m, ref *Model, b *microBatch, temperature float64, hidden *torch.Tensor, chunk int,
 	keep bool) *head {
 	h := &head{m: m, ref: ref, b: b, temperature: temperature, hidden: hidden, rows: chunk}
 	if ref != nil {

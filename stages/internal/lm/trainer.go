@@ -149,7 +149,7 @@ func (t *Trainer) Accumulate(ctx context.Context, sequences []Sequence, ref *Mod
 		return TokenStats{}, fmt.Errorf("gradient: %w", err)
 	}
 	return t.m.run(ctx, sequences, ref, temperature, t.o.MicroTokens, keep,
-		func(s *torch.Scope, first, n int, b *batch, tp *tape, h *head, stats TokenStats) error {
+		func(s *torch.Scope, first, n int, b *microBatch, tp *tape, h *head, stats TokenStats) error {
 			w, err := weigh(first, n, stats)
 			if err != nil {
 				return err
@@ -164,7 +164,7 @@ func (t *Trainer) Accumulate(ctx context.Context, sequences []Sequence, ref *Mod
 }
 
 // headWeights sums the weights of the mask's tokens by prediction.
-func headWeights(w Weights, b *batch, hasRef bool) (rows []torch.HeadWeight, any bool, err error) {
+func headWeights(w Weights, b *microBatch, hasRef bool) (rows []torch.HeadWeight, any bool, err error) {
 	n := len(b.owner)
 	rows = make([]torch.HeadWeight, len(b.targets))
 	add := func(name string, values []float64, field func(r *torch.HeadWeight) *float64) {
@@ -203,8 +203,8 @@ func (t *Trainer) Stats(ctx context.Context, sequences []Sequence, ref *Model, t
 // run runs forward passes over the micro-batches of a batch. It calls then, if not nil, after each,
 // before the activations are freed.
 func (m *Model) run(ctx context.Context, sequences []Sequence, ref *Model, temperature float64, microTokens int,
-	keep kept, then func(s *torch.Scope, first, n int, b *batch, t *tape, h *head, stats TokenStats) error) (TokenStats,
-	error) {
+	keep kept, then func(s *torch.Scope, first, n int, b *microBatch, t *tape, h *head, stats TokenStats) error,
+) (TokenStats, error) {
 	var all TokenStats
 	if !(temperature > 0) {
 		return all, fmt.Errorf("logprobs at temperature %v: it must be above 0", temperature)
