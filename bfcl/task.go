@@ -27,11 +27,11 @@ type Task struct {
 	// Category, Family and Program besides Spec, and no other field. The reader of a tasks artifact sets Program.
 	// Spec and Program are empty for tasks of the benchmark and for drills.
 	Spec    json.RawMessage `json:"spec,omitempty"`
-	Program Program         `json:"-"`
+	Program ProgramRef      `json:"-"`
 }
 
-// Program locates the program of a task.
-type Program struct {
+// ProgramRef locates the program of a task.
+type ProgramRef struct {
 	Dir       string // folder of the tasks artifact that describes the program
 	Processes int    // largest number of its processes at a time; 0 means one
 }

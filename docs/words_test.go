@@ -39,6 +39,11 @@ var retiredWords = []retired{
 	{`groupSource\) sample\(|settings\) prepare\(`, "stages/grpo/", "rollout, completeBatch"},
 	{`(?i)\bgangs?\b`, "engine/ stages/ docs/ README.md", "ranks"},
 	{`\bTalk\b|\btalkOf\b`, "stages/", "Codec"},
+	{`(type |\*)record\b|\.record\.`, "stages/internal/provider/", "callRecord"},
+	{`\bRecord\b|\bs\.Records\b`, "reports/", "Stage, Study.Stages"},
+	{`\b(new)?Pool\b`, "stages/internal/environment/", "Processes"},
+	{`type batch\b|\*batch\b`, "stages/internal/lm/", "microBatch"},
+	{`\bbfcl\.Program\b|\benvironment\.(Read)?Program\b`, "stages/", "bfcl.ProgramRef, environment.Description"},
 	{`doc:"`, "stages/ engine/ reports/", "the comment of the field"},
 }
 

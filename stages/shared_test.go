@@ -148,11 +148,11 @@ stage "rollout" "api" {
 `
 	marker := filepath.Join(t.TempDir(), "marker")
 	poison := "touch " + marker + "\n"
-	program := func(change func(p *environment.Program)) func(dir string) {
+	program := func(change func(p *environment.Description)) func(dir string) {
 		return func(dir string) {
-			p, err := environment.ReadProgram(dir)
+			p, err := environment.ReadDescription(dir)
 			if err != nil { // a port without one
-				p = new(environment.Program)
+				p = new(environment.Description)
 			}
 			change(p)
 			must.OK(t, p.Save(dir))
@@ -164,7 +164,7 @@ stage "rollout" "api" {
 		want         string
 	}{
 		"the own program": {own, "tasks", func(string) {}, ""},
-		"another command": {own, "tasks", program(func(p *environment.Program) {
+		"another command": {own, "tasks", program(func(p *environment.Description) {
 			p.Command = []string{"sh", "-c", poison + "exec sh shop.sh"}
 		}), "not that of its settings"},
 		"another file": {own, "tasks", func(dir string) {
@@ -172,14 +172,14 @@ stage "rollout" "api" {
 				must.OK(t, os.WriteFile(file, []byte(poison+shop), 0o600))
 			}
 		}, "not that of its settings"},
-		"another variable": {own, "tasks", program(func(p *environment.Program) {
+		"another variable": {own, "tasks", program(func(p *environment.Description) {
 			p.Secrets = []string{"MODEL_KEY"}
 		}), "not that of its settings"},
-		"a server in place of a program": {own, "tasks", program(func(p *environment.Program) {
+		"a server in place of a program": {own, "tasks", program(func(p *environment.Description) {
 			p.Server = &environment.Server{URL: "http://127.0.0.1:9", Headers: map[string]string{"A": "MODEL_KEY"}}
 		}), "not that of its settings"},
 		"a program for drills": {drills, "tasks", func(dir string) {
-			program(func(p *environment.Program) {
+			program(func(p *environment.Description) {
 				p.Command = []string{"sh", "-c", poison}
 			})(dir)
 			must.OK(t, os.WriteFile(filepath.Join(dir, "tasks.jsonl"), []byte(`{"id":"a","spec":{"id":"a","expert":[[]]}}`+

@@ -51,7 +51,7 @@ func curate(t *testing.T, b bench, ratio, spoilt float64, seed int64) (expert, m
 	if b.program != "" {
 		folder := t.TempDir()
 		must.OK(t, os.WriteFile(filepath.Join(folder, "shop.sh"), []byte(b.program), 0o600))
-		p := &environment.Program{Command: []string{"sh", "shop.sh"}, Start: time.Minute, Step: time.Minute,
+		p := &environment.Description{Command: []string{"sh", "shop.sh"}, Start: time.Minute, Step: time.Minute,
 			Score: time.Minute}
 		must.OK(t, p.Write(inputs[s.Tasks], folder, nil))
 	}

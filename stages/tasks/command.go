@@ -83,11 +83,11 @@ func (s *settings) programEffects(e blocks.Effects) {
 }
 
 // OwnProgram returns the program of the tasks, and its folder, which may be nil; no program if the tasks have none.
-func (s *settings) OwnProgram() (*environment.Program, *artifact.File) {
+func (s *settings) OwnProgram() (*environment.Description, *artifact.File) {
 	if !s.own() {
 		return nil, nil
 	}
-	p := &environment.Program{Command: s.Command, Env: s.Env, Secrets: s.Secrets, Start: s.Timeouts.Start,
+	p := &environment.Description{Command: s.Command, Env: s.Env, Secrets: s.Secrets, Start: s.Timeouts.Start,
 		Step: s.Timeouts.Step, Score: s.Timeouts.Score}
 	if s.Source == "mcp" {
 		p.Server = &environment.Server{URL: s.URL, Headers: s.Headers, Score: s.Score}
@@ -96,7 +96,7 @@ func (s *settings) OwnProgram() (*environment.Program, *artifact.File) {
 }
 
 // store writes the program into the folder of each set.
-func (s *settings) store(job *engine.Job) (p *environment.Program, dirs map[string]string, err error) {
+func (s *settings) store(job *engine.Job) (p *environment.Description, dirs map[string]string, err error) {
 	p, _ = s.OwnProgram()
 	dirs = map[string]string{}
 	for _, port := range s.setPorts() {
@@ -117,23 +117,23 @@ func (s *settings) runProgram(ctx context.Context, job *engine.Job) error {
 	if err != nil {
 		return err
 	}
-	pool, err := environment.OpenProgram(ctx, bfcl.Program{Dir: dirs["train"], Processes: s.Processes},
+	program, err := environment.OpenProgram(ctx, bfcl.ProgramRef{Dir: dirs["train"], Processes: s.Processes},
 		environment.Options{Scratch: job.Dir, Log: job.Logf})
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
+	defer program.Close()
 	sets := map[string][]*bfcl.Task{}
 	for _, port := range s.setPorts() {
 		want := map[string]int{"train": s.Train, "test": s.Test}[port]
-		if sets[port], err = pool.Tasks(ctx, port, want, job.Seed); err != nil {
+		if sets[port], err = program.Tasks(ctx, port, want, job.Seed); err != nil {
 			return err
 		}
 		if n := len(sets[port]); n < want {
 			job.Logf("the program has %d tasks for the set %s, fewer than the %d of the settings", n, port, want)
 		}
 	}
-	return s.finish(ctx, job, pool, dirs, sets)
+	return s.finish(ctx, job, program, dirs, sets)
 }
 
 // finish writes the sets of a program and tries its experts.
@@ -174,7 +174,7 @@ func (s *settings) reportFamilies(job *engine.Job, sets map[string][]*bfcl.Task)
 const trials = 3
 
 // try plays experts twice, the second time in a fresh process, and reports differences and rewards below 1.
-func try(ctx context.Context, job *engine.Job, pool rl.Environment, tasks []*bfcl.Task) error {
+func try(ctx context.Context, job *engine.Job, program rl.Environment, tasks []*bfcl.Task) error {
 	tried, sound := 0, true
 	for _, t := range tasks {
 		if !environment.HasExpert(t) || tried == trials {
@@ -183,7 +183,7 @@ func try(ctx context.Context, job *engine.Job, pool rl.Environment, tasks []*bfc
 		tried++
 		var text [2]string
 		for i := range text {
-			e, err := environment.Expert(ctx, pool, t, i == 1)
+			e, err := environment.Expert(ctx, program, t, i == 1)
 			if err != nil {
 				return fmt.Errorf("trial of the expert: %w", err)
 			}

@@ -41,7 +41,7 @@ func (s *settings) runServer(ctx context.Context, job *engine.Job) error {
 	if err != nil {
 		return err
 	}
-	server, err := environment.OpenServer(ctx, p, bfcl.Program{Dir: dirs["train"], Processes: s.Processes},
+	server, err := environment.OpenServer(ctx, p, bfcl.ProgramRef{Dir: dirs["train"], Processes: s.Processes},
 		environment.Options{Scratch: job.Dir, Log: job.Logf})
 	if err != nil {
 		return err

@@ -63,7 +63,7 @@ type running struct {
 
 // Open starts the server. Close the gateway.
 func Open(s *Settings, o Options) (*Gateway, error) {
-	program := &environment.Program{Command: s.Command, Env: direct(s.Env), Secrets: s.Secrets,
+	program := &environment.Description{Command: s.Command, Env: direct(s.Env), Secrets: s.Secrets,
 		Step: cmp.Or(s.Timeout, defaultTimeout)}
 	workers, err := environment.NewWorkers(program, s.Program.Path, s.Program.Left, o.Place)
 	if err != nil {

@@ -50,11 +50,11 @@ func Open(ctx context.Context, o Options) (rl.Environment, error) {
 		if t.Spec == nil || m.programs[t.Program.Dir] != nil {
 			continue
 		}
-		pool, err := o.open(ctx, t.Program)
+		program, err := o.open(ctx, t.Program)
 		if err != nil {
 			return nil, errors.Join(err, m.Close())
 		}
-		m.programs[t.Program.Dir] = pool
+		m.programs[t.Program.Dir] = program
 	}
 	return m, nil
 }
@@ -72,20 +72,20 @@ func (o Options) clear() error {
 	return errors.Join(os.RemoveAll(o.folder()), os.MkdirAll(o.folder(), 0o700))
 }
 
-// OpenProgram is Open for one program that speaks the protocol of a Pool.
-func OpenProgram(ctx context.Context, at bfcl.Program, o Options) (*Pool, error) {
+// OpenProgram is Open for one program that speaks the protocol of Processes.
+func OpenProgram(ctx context.Context, at bfcl.ProgramRef, o Options) (*Processes, error) {
 	if err := o.clear(); err != nil {
 		return nil, err
 	}
-	p, err := ReadProgram(at.Dir)
+	p, err := ReadDescription(at.Dir)
 	if err != nil {
 		return nil, err
 	}
-	return newPool(ctx, p, at, o)
+	return newProcesses(ctx, p, at, o)
 }
 
 // OpenServer is Open for one server, whose tools it stores in p.
-func OpenServer(ctx context.Context, p *Program, at bfcl.Program, o Options) (*Servers, error) {
+func OpenServer(ctx context.Context, p *Description, at bfcl.ProgramRef, o Options) (*Servers, error) {
 	if err := o.clear(); err != nil {
 		return nil, err
 	}
@@ -94,13 +94,13 @@ func OpenServer(ctx context.Context, p *Program, at bfcl.Program, o Options) (*S
 }
 
 // open starts the program of tasks.
-func (o Options) open(ctx context.Context, at bfcl.Program) (rl.Environment, error) {
-	p, err := ReadProgram(at.Dir)
+func (o Options) open(ctx context.Context, at bfcl.ProgramRef) (rl.Environment, error) {
+	p, err := ReadDescription(at.Dir)
 	if err != nil {
 		return nil, err
 	}
 	if p.Server == nil {
-		return newPool(ctx, p, at, o)
+		return newProcesses(ctx, p, at, o)
 	}
 	s := newServers(p, at, o)
 	return s, s.check(ctx)
@@ -111,11 +111,11 @@ func (m *environments) Start(ctx context.Context, t *bfcl.Task, o rl.StartOption
 	if t.Spec == nil {
 		return m.benchmark.Start(ctx, t, o)
 	}
-	pool := m.programs[t.Program.Dir]
-	if pool == nil {
+	program := m.programs[t.Program.Dir]
+	if program == nil {
 		return nil, fmt.Errorf("task %s: its program was not opened", t.ID)
 	}
-	return pool.Start(ctx, t, o)
+	return program.Start(ctx, t, o)
 }
 
 // Close implements rl.Environment. It ends all programs.

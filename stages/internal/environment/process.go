@@ -55,7 +55,7 @@ const killGrace = 2 * time.Second
 
 // launcher starts the processes of a program, and counts their failures.
 type launcher struct {
-	described     *Program
+	described     *Description
 	scratch, mark string // variables by which the engine finds processes that are left
 	log           func(format string, args ...any)
 	secrets       *proc.Secrets // masked in the log and in answers
@@ -71,7 +71,7 @@ type launcher struct {
 // mostLost is the number of consecutive episodes, both tries of which failed, after which a program counts as broken.
 const mostLost = 8
 
-func newLauncher(p *Program, o Options) *launcher {
+func newLauncher(p *Description, o Options) *launcher {
 	l := &launcher{described: p, scratch: o.Scratch, mark: programMark(o.folder()), log: o.Log,
 		how: "twice in each of %d episodes", most: mostLost}
 	l.secrets = proc.NewSecrets(p.secretValues()...)

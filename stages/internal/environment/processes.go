@@ -14,9 +14,9 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// Pool plays the episodes of a program in its processes. A process with a fault is ended, and its episodes fail with
-// it; each of them may start again alone in a process of its own. Pool implements rl.Environment.
-type Pool struct {
+// Processes plays the episodes of a program in its processes. A process with a fault is ended, and its episodes fail
+// with it; each of them may start again alone in a process of its own. Processes implements rl.Environment.
+type Processes struct {
 	*launcher
 	dir   string // in which the processes start; removed by Close
 	steps int    // steps per turn; one more is executed and ends the episode; 0: unlimited
@@ -37,14 +37,14 @@ type shared struct {
 // mostEpisodes bounds the episodes of one process.
 const mostEpisodes = 1024
 
-// newPool starts the first process of a program in a copy of its folder.
-func newPool(ctx context.Context, program *Program, at bfcl.Program, o Options) (*Pool, error) {
+// newProcesses starts the first process of a program in a copy of its folder.
+func newProcesses(ctx context.Context, program *Description, at bfcl.ProgramRef, o Options) (*Processes, error) {
 	dir, err := program.Copy(at.Dir, o.folder())
 	if err != nil {
 		return nil, err
 	}
 	n := max(1, at.Processes)
-	p := &Pool{launcher: newLauncher(program, o), dir: dir, steps: o.Steps, alone: make(chan struct{}, n)}
+	p := &Processes{launcher: newLauncher(program, o), dir: dir, steps: o.Steps, alone: make(chan struct{}, n)}
 	first, hello, err := p.open(ctx)
 	if err != nil {
 		return nil, errors.Join(err, p.Close())
@@ -93,7 +93,7 @@ func readTool(raw json.RawMessage) (rl.Tool, error) {
 }
 
 // open starts a process and reads its hello.
-func (p *Pool) open(ctx context.Context) (*process, helloAnswer, error) {
+func (p *Processes) open(ctx context.Context) (*process, helloAnswer, error) {
 	var hello helloAnswer
 	c, err := p.start(p.described.Command, p.dir, nil, (*process).readAnswers)
 	if err != nil {
@@ -113,7 +113,7 @@ func (p *Pool) open(ctx context.Context) (*process, helloAnswer, error) {
 }
 
 // Tasks requests at most n tasks of a set from the program.
-func (p *Pool) Tasks(ctx context.Context, set string, n int, seed int64) ([]*bfcl.Task, error) {
+func (p *Processes) Tasks(ctx context.Context, set string, n int, seed int64) ([]*bfcl.Task, error) {
 	c, err := p.shared[0].get(ctx, p)
 	if err != nil {
 		return nil, err
@@ -152,7 +152,7 @@ func newTask(raw json.RawMessage) (*bfcl.Task, error) {
 }
 
 // get returns the process, started if it does not work.
-func (s *shared) get(ctx context.Context, p *Pool) (*process, error) {
+func (s *shared) get(ctx context.Context, p *Processes) (*process, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.process != nil && s.process.Works() {
@@ -167,7 +167,7 @@ func (s *shared) get(ctx context.Context, p *Pool) (*process, error) {
 }
 
 // Start implements rl.Environment. It waits while all processes are full.
-func (p *Pool) Start(ctx context.Context, t *bfcl.Task, o rl.StartOptions) (rl.Env, error) {
+func (p *Processes) Start(ctx context.Context, t *bfcl.Task, o rl.StartOptions) (rl.Env, error) {
 	if err := p.Broken(); err != nil {
 		return nil, err
 	}
@@ -192,7 +192,7 @@ func (p *Pool) Start(ctx context.Context, t *bfcl.Task, o rl.StartOptions) (rl.E
 }
 
 // enter waits for a place in a process. leave frees it.
-func (p *Pool) enter(ctx context.Context, alone bool) (c *process, leave func(), err error) {
+func (p *Processes) enter(ctx context.Context, alone bool) (c *process, leave func(), err error) {
 	if alone {
 		return p.enterAlone(ctx)
 	}
@@ -209,7 +209,7 @@ func (p *Pool) enter(ctx context.Context, alone bool) (c *process, leave func(),
 }
 
 // enterAlone starts a process for one episode, which leave ends.
-func (p *Pool) enterAlone(ctx context.Context) (c *process, leave func(), err error) {
+func (p *Processes) enterAlone(ctx context.Context) (c *process, leave func(), err error) {
 	select {
 	case p.alone <- struct{}{}:
 	case <-ctx.Done():
@@ -227,7 +227,7 @@ func (p *Pool) enterAlone(ctx context.Context) (c *process, leave func(), err er
 }
 
 // Close ends all processes and removes their folder.
-func (p *Pool) Close() error {
+func (p *Processes) Close() error {
 	var all sync.WaitGroup
 	for _, s := range p.shared {
 		if s.process != nil {

@@ -22,9 +22,9 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// opened is a pool of shops with its log.
+// opened holds the processes of shops with their log.
 type opened struct {
-	*Pool
+	*Processes
 	marks string
 	printed
 }
@@ -56,11 +56,11 @@ func open(t *testing.T, fault string, processes int) (*opened, error) {
 	if strings.HasSuffix(fault, "silence") {
 		start = 10 * time.Second
 	}
-	p := &Program{Command: []string{must.Get(os.Executable())(t)}, Env: map[string]string{"SHOP": "1", "FAULT": fault,
+	p := &Description{Command: []string{must.Get(os.Executable())(t)}, Env: map[string]string{"SHOP": "1", "FAULT": fault,
 		faults.Marks: o.marks}, Start: start, Step: 4 * time.Second, Score: 4 * time.Second}
 	must.OK(t, p.Write(port, filepath.Join("testdata", "notes"), nil))
 	var err error
-	o.Pool, err = OpenProgram(t.Context(), bfcl.Program{Dir: port, Processes: processes}, Options{Steps: 3,
+	o.Processes, err = OpenProgram(t.Context(), bfcl.ProgramRef{Dir: port, Processes: processes}, Options{Steps: 3,
 		Scratch: o.marks, Log: o.print})
 	if err == nil {
 		t.Cleanup(func() { must.OK(t, o.Close()); wantNoProcess(t, Options{Scratch: o.marks}) })
@@ -223,10 +223,11 @@ func TestSecretsAreInNoErrorOfAProgram(t *testing.T) {
 		"garbage":          strings.Repeat("x", 190) + "$LOOK_TOKEN",
 	} {
 		port := t.TempDir()
-		p := &Program{Command: []string{"sh", "-c", "read line; cat <<E\n" + answer + "\nE\nread line"},
+		p := &Description{Command: []string{"sh", "-c", "read line; cat <<E\n" + answer + "\nE\nread line"},
 			Secrets: []string{"LOOK_TOKEN"}, Start: 10 * time.Second, Step: time.Second, Score: time.Second}
 		must.OK(t, p.Write(port, filepath.Join("testdata", "notes"), nil))
-		_, err := OpenProgram(t.Context(), bfcl.Program{Dir: port, Processes: 1}, Options{Scratch: t.TempDir(), Log: t.Logf})
+		_, err := OpenProgram(t.Context(), bfcl.ProgramRef{Dir: port, Processes: 1},
+			Options{Scratch: t.TempDir(), Log: t.Logf})
 		if err == nil || strings.Contains(err.Error(), token[:5]) || !strings.Contains(err.Error(), "***") {
 			t.Errorf("%s: got %v", name, err)
 		}
@@ -315,9 +316,9 @@ func TestCopyKeepsExecutableFilesAndLeavesNamesOut(t *testing.T) {
 		must.OK(t, os.MkdirAll(filepath.Dir(filepath.Join(from, name)), 0o700))
 		must.OK(t, os.WriteFile(filepath.Join(from, name), []byte(name), mode))
 	}
-	p := &Program{Command: []string{"./run"}, Start: time.Second}
+	p := &Description{Command: []string{"./run"}, Start: time.Second}
 	must.OK(t, p.Write(port, from, []string{"__pycache__"}))
-	read := must.Get(ReadProgram(port))(t)
+	read := must.Get(ReadDescription(port))(t)
 	to := must.Get(read.Copy(port, scratch))(t)
 	run, err := os.Stat(filepath.Join(to, "run"))
 	lib := must.Get(os.Stat(filepath.Join(to, "lib/a.py")))(t)
@@ -335,7 +336,7 @@ func TestALargeDescriptionOfAProgramIsNotRead(t *testing.T) {
 	file := filepath.Join(dir, ProgramFile)
 	must.OK(t, os.WriteFile(file, nil, 0o600))
 	must.OK(t, os.Truncate(file, 1<<40))
-	_, err := ReadProgram(dir)
+	_, err := ReadDescription(dir)
 	must.Match(t, err, "1099511627776 bytes; at most")
 }
 

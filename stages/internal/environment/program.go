@@ -16,12 +16,12 @@ import (
 
 // Files of a tasks artifact whose tasks belong to a program.
 const (
-	ProgramFile   = "environment.json" // Program
+	ProgramFile   = "environment.json" // Description
 	ProgramFolder = "program"          // the program's folder
 )
 
-// Program describes how to start a program. Times are in nanoseconds.
-type Program struct {
+// Description holds what starts a program, or reaches a server. Times are in nanoseconds.
+type Description struct {
 	Command    []string          `json:"command"` // words; the first is found in PATH or in the folder
 	Env        map[string]string `json:"env,omitempty"`
 	Secrets    []string          `json:"secrets,omitempty"`    // names of variables of the engine's environment
@@ -29,17 +29,17 @@ type Program struct {
 	Step       time.Duration     `json:"step"`                 // limit of reset, step and close
 	Score      time.Duration     `json:"score"`                // limit of score
 	Executable []string          `json:"executable,omitempty"` // files of the folder that may be executed
-	Server     *Server           `json:"server,omitempty"`     // nil: the program speaks the protocol of Pool
+	Server     *Server           `json:"server,omitempty"`     // nil: the program speaks the protocol of Processes
 }
 
-// ReadProgram reads the description in the folder of a tasks artifact.
-func ReadProgram(dir string) (*Program, error) {
+// ReadDescription reads the description in the folder of a tasks artifact.
+func ReadDescription(dir string) (*Description, error) {
 	a := artifact.Artifact{Dir: dir}
 	text, err := a.Read(ProgramFile)
 	if err != nil {
 		return nil, err
 	}
-	p := new(Program)
+	p := new(Description)
 	if err := json.Unmarshal(text, p); err != nil {
 		return nil, fmt.Errorf("%s: %w", a.Path(ProgramFile), err)
 	}
@@ -48,10 +48,10 @@ func ReadProgram(dir string) (*Program, error) {
 
 // StartsAs reports whether two descriptions start the same processes and reach the same servers. The tools of a server
 // and the modes of files are not compared, because they are found when the tasks are made.
-func (p *Program) StartsAs(other *Program) bool { return p.started() == other.started() }
+func (p *Description) StartsAs(other *Description) bool { return p.started() == other.started() }
 
 // started returns what StartsAs compares, as text.
-func (p Program) started() string {
+func (p Description) started() string {
 	p.Executable = nil
 	if p.Server != nil {
 		server := *p.Server
@@ -63,7 +63,7 @@ func (p Program) started() string {
 
 // Write writes the description, and the program's folder without the files and folders of the names left out, into a
 // tasks artifact.
-func (p *Program) Write(dir, folder string, left []string) error {
+func (p *Description) Write(dir, folder string, left []string) error {
 	to := filepath.Join(dir, ProgramFolder)
 	p.Executable = nil
 	files := 0
@@ -84,7 +84,7 @@ func (p *Program) Write(dir, folder string, left []string) error {
 }
 
 // Save writes the description alone.
-func (p *Program) Save(dir string) error {
+func (p *Description) Save(dir string) error {
 	text, err := json.MarshalIndent(p, "", "\t")
 	if err != nil {
 		return err
@@ -94,7 +94,7 @@ func (p *Program) Save(dir string) error {
 
 // Copy copies the program of a tasks artifact into a new folder below scratch and returns it. Its files are
 // read-only, unless it is a server, which has a copy in each session.
-func (p *Program) Copy(dir, scratch string) (string, error) {
+func (p *Description) Copy(dir, scratch string) (string, error) {
 	from := filepath.Join(dir, ProgramFolder)
 	to, err := os.MkdirTemp(scratch, "program-")
 	if err != nil {
@@ -158,7 +158,7 @@ func copyFile(from, to string, mode fs.FileMode) error {
 }
 
 // environ returns the variables of a process that starts in dir.
-func (p *Program) environ(dir string) ([]string, error) {
+func (p *Description) environ(dir string) ([]string, error) {
 	env := []string{"PWD=" + dir}
 	for _, name := range []string{"PATH", "HOME", "TMPDIR", "OMP_NUM_THREADS"} {
 		if value, ok := os.LookupEnv(name); ok {
@@ -180,7 +180,7 @@ func (p *Program) environ(dir string) ([]string, error) {
 }
 
 // secretValues returns the values of the secrets.
-func (p *Program) secretValues() (values []string) {
+func (p *Description) secretValues() (values []string) {
 	names := slices.Clone(p.Secrets)
 	if p.Server != nil {
 		names = slices.AppendSeq(names, maps.Values(p.Server.Headers))

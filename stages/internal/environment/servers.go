@@ -26,7 +26,7 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// Server describes a server of the Model Context Protocol. Program.Command starts it, unless it has a URL.
+// Server describes a server of the Model Context Protocol. Description.Command starts it, unless it has a URL.
 type Server struct {
 	URL     string            `json:"url,omitempty"`
 	Headers map[string]string `json:"headers,omitempty"` // header -> variable of the engine's environment
@@ -49,7 +49,7 @@ type Servers struct {
 }
 
 // newServers returns the environment of a tasks artifact whose program has a server.
-func newServers(p *Program, at bfcl.Program, o Options) *Servers {
+func newServers(p *Description, at bfcl.ProgramRef, o Options) *Servers {
 	return &Servers{launcher: newLauncher(p, o), dir: at.Dir, folder: o.folder(), steps: o.Steps,
 		places: make(chan struct{}, max(1, at.Processes))}
 }

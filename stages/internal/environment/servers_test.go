@@ -121,7 +121,7 @@ func notes(t *testing.T, env map[string]string, server Server) (*Servers, func()
 	t.Helper()
 	dir, scratch := t.TempDir(), t.TempDir()
 	env["NOTES"], env[faults.Marks] = "1", scratch
-	p := &Program{Command: []string{must.Get(os.Executable())(t)}, Env: env, Start: 20 * time.Second,
+	p := &Description{Command: []string{must.Get(os.Executable())(t)}, Env: env, Start: 20 * time.Second,
 		Step: 15 * time.Second, Score: 5 * time.Second, Server: &server}
 	must.OK(t, p.Write(dir, filepath.Join("testdata", "notes"), nil))
 	var log printed
@@ -133,7 +133,7 @@ func notes(t *testing.T, env map[string]string, server Server) (*Servers, func()
 		}
 		wantNoProcess(t, o)
 	})
-	return newServers(p, bfcl.Program{Dir: dir, Processes: 8}, o), log.said
+	return newServers(p, bfcl.ProgramRef{Dir: dir, Processes: 8}, o), log.said
 }
 
 // writer is a policy that writes the notes of its task, then yields.
@@ -464,10 +464,11 @@ func TestListsOfToolsAreLimited(t *testing.T) {
 		file := filepath.Join(dir, "answer.json")
 		answer := `{"jsonrpc": "2.0", "id": 1, "result": {"episodes": 1, "tools": [` + tools + `]}}` + "\n"
 		must.OK(t, os.WriteFile(file, []byte(answer), 0o600))
-		p := &Program{Command: []string{"sh", "-c", "cat answer.json; read line; read line"}, Start: time.Minute,
+		p := &Description{Command: []string{"sh", "-c", "cat answer.json; read line; read line"}, Start: time.Minute,
 			Step: time.Second, Score: time.Second}
 		must.OK(t, p.Write(dir, dir, []string{ProgramFile}))
-		_, err := OpenProgram(t.Context(), bfcl.Program{Dir: dir, Processes: 1}, Options{Scratch: t.TempDir(), Log: t.Logf})
+		_, err := OpenProgram(t.Context(), bfcl.ProgramRef{Dir: dir, Processes: 1},
+			Options{Scratch: t.TempDir(), Log: t.Logf})
 		must.Match(t, err, want)
 	}
 }

@@ -16,7 +16,7 @@ type Workers struct {
 
 // NewWorkers copies the folder of a program, without the files and folders of the names left out, for its processes.
 // Methods of the workers have the time limit of the program's steps.
-func NewWorkers(p *Program, folder string, left []string, o Options) (*Workers, error) {
+func NewWorkers(p *Description, folder string, left []string, o Options) (*Workers, error) {
 	if err := o.clear(); err != nil {
 		return nil, err
 	}

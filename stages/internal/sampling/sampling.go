@@ -29,7 +29,7 @@ func ReadTasks(job *engine.Job, ref artifact.Ref) ([]*bfcl.Task, error) {
 	if err != nil {
 		return nil, err
 	}
-	var program *bfcl.Program
+	var program *bfcl.ProgramRef
 	tasks, err := artifact.AllRows[*bfcl.Task](set, bfcl.TasksFile)
 	if err != nil {
 		return nil, err
@@ -50,15 +50,15 @@ func ReadTasks(job *engine.Job, ref artifact.Ref) ([]*bfcl.Task, error) {
 // programOf returns the program of a set of tasks. The set may come from a shared store, whose writers do not choose
 // what starts here and what that is given: the program must be the one in the settings of the stage that makes the set.
 // The number of processes is not part of the set, because it changes no result. maker is nil outside a run.
-func programOf(dir string, maker any) (*bfcl.Program, error) {
+func programOf(dir string, maker any) (*bfcl.ProgramRef, error) {
 	if maker == nil {
-		return &bfcl.Program{Dir: dir, Processes: 1}, nil
+		return &bfcl.ProgramRef{Dir: dir, Processes: 1}, nil
 	}
 	own, ok := maker.(programTasks)
 	if !ok {
 		return nil, errNotItsProgram
 	}
-	stored, err := environment.ReadProgram(dir)
+	stored, err := environment.ReadDescription(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -67,12 +67,12 @@ func programOf(dir string, maker any) (*bfcl.Program, error) {
 	if described == nil || !stored.StartsAs(described) || !sameFolder(copied, folder) {
 		return nil, errNotItsProgram
 	}
-	return &bfcl.Program{Dir: dir, Processes: own.ProgramProcesses()}, nil
+	return &bfcl.ProgramRef{Dir: dir, Processes: own.ProgramProcesses()}, nil
 }
 
 // programTasks is a stage of tasks that a program plays: what starts, its folder, and how many processes.
 type programTasks interface {
-	OwnProgram() (*environment.Program, *artifact.File)
+	OwnProgram() (*environment.Description, *artifact.File)
 	ProgramProcesses() int
 }
 
