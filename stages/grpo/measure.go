@@ -29,8 +29,9 @@ func (t *training) readSets(refs []artifact.Ref) (tasks []*bfcl.Task, err error)
 	return tasks, nil
 }
 
-// evaluate samples the held-out tasks under the condition of the checkpoint.
-func (t *training) evaluate(ctx context.Context, u int, v map[string]float64) error {
+// evaluate samples the held-out tasks under the condition of the checkpoint. It returns their mean reward, which
+// decides which policy is the best, and adds it to v.
+func (t *training) evaluate(ctx context.Context, u int, v map[string]float64) (reward float64, err error) {
 	policy, collector := *t.episodes.Local, *t.episodes.Collector
 	policy.Temperature, policy.TopP = t.settings.Evaluate.Temperature, 1
 	collector.Policy = &policy
@@ -46,19 +47,20 @@ func (t *training) evaluate(ctx context.Context, u int, v map[string]float64) er
 		return got, err
 	})
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if got, err = rl.Rewarded(got); err != nil {
-		return err
+		return 0, err
 	}
-	v["eval_reward"], v["eval_official"] = 0, 0
+	official := 0.0
 	for _, e := range got {
-		v["eval_reward"] += float64(e.Reward) / float64(len(got))
+		reward += float64(e.Reward) / float64(len(got))
 		if e.Official {
-			v["eval_official"] += 1 / float64(len(got))
+			official += 1 / float64(len(got))
 		}
 	}
-	return nil
+	v["eval_reward"], v["eval_official"] = reward, official
+	return reward, nil
 }
 
 // forecast samples training tasks under each token and forecasts the share of the first update's groups without

@@ -10,7 +10,6 @@ import (
 	"math"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"rcgrpo/bfcl"
@@ -297,10 +296,12 @@ func (t *training) update(ctx context.Context, u int) error {
 	}
 	times["tokens_per_s"] = values["tokens"] / (times["rollout_s"] + times["update_s"])
 	if e := t.settings.Evaluate; e != nil && u%e.Every == 0 {
-		if err := took("eval_s", func() error { return t.evaluate(ctx, u, values) }); err != nil {
+		var reward float64
+		err := took("eval_s", func() (err error) { reward, err = t.evaluate(ctx, u, values); return err })
+		if err != nil {
 			return fmt.Errorf("evaluation: %w", err)
 		}
-		if reward := values["eval_reward"]; t.state.Best.Update == 0 || reward > t.state.Best.Reward {
+		if t.state.Best.Update == 0 || reward > t.state.Best.Reward {
 			if err := t.run.Scratch.Replace(bestFolder, t.run.Policy.Save); err != nil {
 				return err
 			}
@@ -471,7 +472,6 @@ func (b *updateBatch) describe(o *objective.Objective, stats lm.TokenStats, v ma
 		objective.DescribeKL(stats.Logp, stats.LogpRef, stats.KL, v)
 	}
 	v["mean_abs_advantage"], v["effective_sample_size"] = objective.AdvantageSizes(b.Advantage)
-	objective.DescribeSampler(stats.Logp, b.LogpSampled, v)
 	o.Correction.Describe(b.Length, stats.Logp, b.LogpSampled, v)
 	v["entropy"] = 0
 	for _, h := range stats.Entropy {
@@ -494,12 +494,14 @@ func (b *updateBatch) describeOutcome(o *objective.Objective, sum *objective.Out
 	}
 }
 
-// describeSampler logs the differences between sampled and recomputed logprobs, and removes the values if top_p
-// changes the sampler's distribution.
+// describeSampler adds the differences between sampled and recomputed logprobs, unless top_p changes the sampler's
+// distribution. The log of the stage has those of the first and the last update.
 func (t *training) describeSampler(u int, b *updateBatch, stats lm.TokenStats, v map[string]float64) {
 	if t.settings.TopP < 1 {
-		maps.DeleteFunc(v, func(name string, _ float64) bool { return strings.HasPrefix(name, "sampler_gap") })
-	} else if u == 1 || u == t.settings.Updates {
+		return
+	}
+	objective.DescribeSampler(stats.Logp, b.LogpSampled, v)
+	if u == 1 || u == t.settings.Updates {
 		t.run.Job.Logf("update %d: sampled and recomputed logprobs differ by %.2g at the median, %.2g and %.2g at 95 "+
 			"and 99 %%, %.2g at most, over %d tokens", u, v["sampler_gap_p50"], v["sampler_gap_p95"],
 			v["sampler_gap_p99"], v["sampler_gap"], len(stats.Logp))
