@@ -44,6 +44,8 @@ var retiredWords = []retired{
 	{`\b(new)?Pool\b`, "stages/internal/environment/", "Processes"},
 	{`type batch\b|\*batch\b`, "stages/internal/lm/", "microBatch"},
 	{`\bbfcl\.Program\b|\benvironment\.(Read)?Program\b`, "stages/", "bfcl.ProgramRef, environment.Description"},
+	{`(?m)\bc\.run\(|^func run\(`, "cmd/rcgrpo/", "execute, runExperiment"},
+	{`\bhow\.claims\(|Comparison\) claims\(`, "reports/", "Study.claims, Comparison.contrastsIn"},
 	{`doc:"`, "stages/ engine/ reports/", "the comment of the field"},
 }
 

@@ -86,7 +86,7 @@ func (s *Study) answers() []page.Answer {
 	var all []page.Answer
 	set := s.firstSet()
 	for _, how := range s.leading() {
-		claims := how.claims(s.decided(set))
+		claims := how.contrastsIn(s.decided(set))
 		switch {
 		case len(claims) == 0:
 		case how.Expect != "":

@@ -114,12 +114,12 @@ const BundleBytes = artifact.FewRowsBytes
 // Limits of the contents of a bundle, far above those of any page that a browser can show. The limit in bytes also
 // applies to the compressed rows in its store.
 const (
-	maxBundleFiles = 10_000
-	maxBundleDepth = 8 // folders below an object
-	maxPageBytes   = 32 << 20
-	maxSourceBytes = 1 << 20  // of all files of the experiment
-	maxStagesBytes = 64 << 20 // of all manifests
-	maxRowBytes    = 64 << 20
+	maxBundleFiles    = 10_000
+	maxBundleDepth    = 8 // folders below an object
+	maxPageBytes      = 32 << 20
+	maxSourceBytes    = 1 << 20  // of all files of the experiment
+	maxManifestsBytes = 64 << 20 // of all manifests
+	maxRowBytes       = 64 << 20
 )
 
 // OpenBundle unpacks a bundle into a folder as a stream. It writes at most limit bytes and refuses everything that
@@ -135,7 +135,7 @@ func OpenBundle(file, dir string, limit int64) (*Bundle, error) {
 		return nil, fmt.Errorf("%s is not a bundle: %w", file, err)
 	}
 	b := &Bundle{Experiment: filepath.Join(dir, bundleExperiment), Files: map[string][]byte{}}
-	left := map[string]int64{bundlePage: maxPageBytes, bundleExperiment: maxSourceBytes, bundleManifests: maxStagesBytes,
+	left := map[string]int64{bundlePage: maxPageBytes, bundleExperiment: maxSourceBytes, bundleManifests: maxManifestsBytes,
 		bundleObjects: limit}
 	t := tar.NewReader(z)
 	for n, unpacked := 0, int64(0); ; n++ {

@@ -386,7 +386,7 @@ func (s *Study) decided(set string) []*Contrast {
 func (s *Study) claims(set string) []*Contrast {
 	var all []*Contrast
 	for _, how := range s.comparisons() {
-		for _, c := range how.claims(s.decided(set)) {
+		for _, c := range how.contrastsIn(s.decided(set)) {
 			row := contrastOf(all, how, []string{c.A, c.B})
 			switch {
 			case row == nil || how.Expect != "" && how.Expect != row.Expect:
@@ -399,8 +399,8 @@ func (s *Study) claims(set string) []*Contrast {
 	return all
 }
 
-// claims returns the contrasts of the comparison's pairs, with its label and expectation.
-func (c Comparison) claims(decided []*Contrast) []*Contrast {
+// contrastsIn returns the decided contrasts of the comparison's pairs, with its label and expectation.
+func (c Comparison) contrastsIn(decided []*Contrast) []*Contrast {
 	var found []*Contrast
 	for _, names := range c.Pairs {
 		if test := contrastOf(decided, c, names); test != nil {

@@ -29,7 +29,7 @@ func (s *Study) first() []page.Part {
 func (s *Study) leadingEffects() (effects []page.Effect) {
 	set := s.firstSet()
 	for _, how := range s.leading() {
-		for _, c := range how.claims(s.decided(set)) {
+		for _, c := range how.contrastsIn(s.decided(set)) {
 			effects = append(effects, s.effect(c, set))
 		}
 	}

@@ -166,9 +166,9 @@ func (s *Study) mapMarks(m *Map, all []*Contrast) []mapMark {
 	how, _ := m.comparison(s.Compare)
 	how.Expect = "" // blocks of one map may differ in it
 	var marks []mapMark
-	keys, claims := pairKeys(how.Pairs), how.claims(all)
+	keys, contrasts := pairKeys(how.Pairs), how.contrastsIn(all)
 	for i, pair := range how.Pairs {
-		c := contrastOf(claims, how, pair)
+		c := contrastOf(contrasts, how, pair)
 		if c == nil {
 			continue
 		}

@@ -21,7 +21,7 @@ import (
 // callLine runs a command line in this process.
 func callLine(stdin string, line ...string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
-	code = run(line, strings.NewReader(stdin), &out, &errs)
+	code = execute(line, strings.NewReader(stdin), &out, &errs)
 	return code, out.String(), errs.String()
 }
 

@@ -38,7 +38,7 @@ func TestForeignTextOfCommandsCannotControlTheTerminal(t *testing.T) {
 		{esc},
 	} {
 		var stdout, stderr bytes.Buffer
-		run(args, strings.NewReader(""), &stdout, &stderr)
+		execute(args, strings.NewReader(""), &stdout, &stderr)
 		got := stdout.String() + stderr.String()
 		if !strings.Contains(got, "�") {
 			t.Errorf("%q prints no foreign text: %q", args, got)

@@ -54,7 +54,7 @@ func main() {
 		os.Exit(slurm.Main(os.Args[2], os.Stderr))
 	}
 	stdout := output.New(os.Stdout, os.Stderr)
-	code := run(os.Args[1:], os.Stdin, stdout, os.Stderr)
+	code := execute(os.Args[1:], os.Stdin, stdout, os.Stderr)
 	if code == exitDone && stdout.Lost() {
 		code = exitFailed
 	}
@@ -116,7 +116,8 @@ func misuse(format string, args ...any) error {
 	return usageError{fmt.Errorf(format, args...)}
 }
 
-func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+// execute executes a command line and returns its exit code.
+func execute(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := newRoot()
 	root.SetArgs(args)
 	root.SetIn(stdin)

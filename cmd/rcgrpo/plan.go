@@ -414,8 +414,8 @@ func adviceOf(n *plan.Planned) string {
 func unfitMemory(p *plan.Plan) error {
 	f := p.Forecast(context.Background())
 	for _, n := range p.Nodes {
-		if plan, ok := memoryOf(n, f); ok && plan.Unfit != nil {
-			return fmt.Errorf("%s: %w", n.Address, plan.Unfit)
+		if memory, ok := memoryOf(n, f); ok && memory.Unfit != nil {
+			return fmt.Errorf("%s: %w", n.Address, memory.Unfit)
 		}
 	}
 	return nil
@@ -544,10 +544,10 @@ func writePlanJSON(w io.Writer, p *plan.Plan, f plan.Forecast) error {
 		if at, ok := f.Placements[n]; ok {
 			j.Placement = &placementJSON{at.Executor, at.CPUs, at.GPUs, at.Start.Seconds(), at.Unfit}
 		}
-		if plan, ok := memoryOf(n, f); ok {
-			j.Needs = &memoryJSON{Bytes: plan.Bytes, Has: f.Placements[n].Memory, Host: plan.Host, Text: plan.Text}
-			if plan.Unfit != nil {
-				j.Needs.Unfit = plan.Unfit.Error()
+		if memory, ok := memoryOf(n, f); ok {
+			j.Needs = &memoryJSON{Bytes: memory.Bytes, Has: f.Placements[n].Memory, Host: memory.Host, Text: memory.Text}
+			if memory.Unfit != nil {
+				j.Needs.Unfit = memory.Unfit.Error()
 			}
 		}
 		for _, in := range n.Inputs {

@@ -34,10 +34,10 @@ func runCommand() *cobra.Command {
 	c.Flags().BoolVar(&o.KeepGoing, "keep-going", false, "after a failure, run all stages that do not depend on it")
 	servePage := c.Flags().Bool("page", false, "serve a page that follows the run: progress and curves")
 	c.planFlags(&po)
-	return c.does(func(args []string) error { return c.run(args, o, po, *servePage) })
+	return c.does(func(args []string) error { return c.runExperiment(args, o, po, *servePage) })
 }
 
-func (c *command) run(args []string, o engine.Options, po plan.Options, servePage bool) error {
+func (c *command) runExperiment(args []string, o engine.Options, po plan.Options, servePage bool) error {
 	// A reader that closes the pipe must not end the run. If the signal were ignored, the stages would inherit that.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	c.writeOverrides(c.source.Sets)
