@@ -8,14 +8,14 @@ import (
 
 // action is a parsed call for the paper's R_action: tool name and arguments by parameter name.
 type action struct {
-	name string // of the tool
+	name string // name of the tool
 	args []actionArg
 }
 
 // actionArg is one argument of an action.
 type actionArg struct {
-	name  string   // of the parameter; "" for a positional argument beyond the signature
-	value py.Value // of a literal
+	name  string   // name of the parameter; "" for a positional argument beyond the signature
+	value py.Value // value of a literal
 	expr  string   // canonical text (py.Dump) of any other expression; "" for a literal
 }
 

@@ -117,8 +117,8 @@ const (
 	maxBundleFiles    = 10_000
 	maxBundleDepth    = 8 // folders below an object
 	maxPageBytes      = 32 << 20
-	maxSourceBytes    = 1 << 20  // of all files of the experiment
-	maxManifestsBytes = 64 << 20 // of all manifests
+	maxSourceBytes    = 1 << 20  // all files of the experiment together
+	maxManifestsBytes = 64 << 20 // all manifests together
 	maxRowBytes       = 64 << 20
 )
 
@@ -135,8 +135,8 @@ func OpenBundle(file, dir string, limit int64) (*Bundle, error) {
 		return nil, fmt.Errorf("%s is not a bundle: %w", file, err)
 	}
 	b := &Bundle{Experiment: filepath.Join(dir, bundleExperiment), Files: map[string][]byte{}}
-	left := map[string]int64{bundlePage: maxPageBytes, bundleExperiment: maxSourceBytes, bundleManifests: maxManifestsBytes,
-		bundleObjects: limit}
+	left := map[string]int64{bundlePage: maxPageBytes, bundleExperiment: maxSourceBytes,
+		bundleManifests: maxManifestsBytes, bundleObjects: limit}
 	t := tar.NewReader(z)
 	for n, unpacked := 0, int64(0); ; n++ {
 		h, err := t.Next()

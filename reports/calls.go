@@ -32,7 +32,7 @@ type callCost struct {
 
 // Calls sums up the calls of the stages with one label.
 type Calls struct {
-	Label string // of the arm, or the stage of a rollout
+	Label string // label of the arm, or the stage of a rollout
 	From  []string
 	callCost
 }

@@ -23,7 +23,7 @@ type Contrast struct {
 	PoliciesA, PoliciesB int     // distinct policies
 	Mean                 float64 // difference of the means over policies; paired: mean over Pairs
 
-	OverSeeds  stats.Interval  // of the difference over policies; unknown below three policies on either side
+	OverSeeds  stats.Interval  // interval of the difference over policies; unknown below three policies on either side
 	OverSeedsP float64         // its p-value; NaN if the interval is unknown
 	Families   stats.Bootstrap // families resampled with all tasks and policies; unknown for outcomes of training
 	Newcombe   stats.Interval  // unpaired: from the intervals of both sides
@@ -35,12 +35,12 @@ type Contrast struct {
 	Tests    int     // number of tests that were adjusted together
 	Decided  int     // +1: B has more of the outcome, -1: A has more, 0: not decided
 
-	Source page.Source // of the outcomes; each cell sets By
+	Source page.Source // source of the outcomes; each cell sets By
 }
 
 // PolicyPair compares one policy of each side.
 type PolicyPair struct {
-	Tasks         int // of both sides; paired evaluations only
+	Tasks         int // tasks of both sides; paired evaluations only
 	OnlyA, OnlyB  int // greedy and paired: tasks that only one side passes
 	Difference, P float64
 

@@ -12,10 +12,10 @@ import (
 type curveFigure struct {
 	id, title, note, y string
 	metrics            []string // several: drawn solid, dashed, dotted
-	names              []string // of the metrics
+	names              []string // names of the metrics
 	share              bool
 	folded             bool   // secondary
-	tuning             bool   // of the fine-tuning before RL
+	tuning             bool   // curves of the fine-tuning before RL
 	lower              string // axis of a lower panel with the last metric; "" for one panel
 }
 

@@ -64,7 +64,7 @@ func (s *Study) splits() (all []taskSplit, ports []string) {
 type selectedRows[T any] struct {
 	rows []T
 	from []string
-	what string // of the rows; "" for all
+	what string // name of the rows; "" for all
 }
 
 // where selects rows.

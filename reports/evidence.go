@@ -21,7 +21,7 @@ import (
 // reader with the page and its artifacts can recompute every number.
 type Evidence struct {
 	Format   int    `json:"format"` // EvidenceFormat
-	Name     string `json:"name"`   // of the experiment
+	Name     string `json:"name"`   // name of the experiment
 	Question string `json:"question,omitempty"`
 	Expect   string `json:"expect,omitempty"`
 
@@ -36,7 +36,7 @@ type Evidence struct {
 
 	References []Reference `json:"references,omitempty"`
 
-	Files []SourceFile `json:"files,omitempty"` // of the experiment
+	Files []SourceFile `json:"files,omitempty"` // files of the experiment
 
 	Inputs []Input    `json:"inputs"`
 	Stages []StageRef `json:"records"`
@@ -97,16 +97,16 @@ const (
 	roleTranscripts = "transcripts"
 
 	roleCalls  = "calls"  // record of a stage that sampled from an API model
-	roleReplay = "replay" // what a replay of these calls reads; the page shows nothing of it
+	roleReplay = "replay" // inputs of a replay of these calls, which the page does not show
 )
 
 // Input is an artifact that the page reads.
 type Input struct {
 	Role    string       `json:"role"`
-	Address string       `json:"address"` // of the stage
+	Address string       `json:"address"` // address of the stage
 	Ref     artifact.Ref `json:"ref"`
-	Label   string       `json:"label,omitempty"` // of its arm
-	Design  Design       `json:"design,omitzero"` // of its arm
+	Label   string       `json:"label,omitempty"` // label of its arm
+	Design  Design       `json:"design,omitzero"` // design of its arm
 	Key     string       `json:"key"`
 	Digest  string       `json:"digest"`
 }
@@ -120,7 +120,7 @@ type StageRef struct {
 	Kind     string            `json:"kind"`
 	Key      string            `json:"key,omitempty"`       // "" if the store had no result
 	Manifest string            `json:"manifest,omitempty"`  // fingerprint
-	Settings map[string]string `json:"settings,omitempty"`  // of a stage without a result
+	Settings map[string]string `json:"settings,omitempty"`  // settings of a stage without a result
 	NoEffect []string          `json:"no_effect,omitempty"` // settings without effect in combination with the others
 	// Card is the file of the result that describes a model or an endpoint, of the digest in the manifest. The page
 	// contains it, so that a page is verified without the weights.

@@ -366,7 +366,7 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 		return err
 	}
 	study, err := gather(ev, func(in *Input) (*artifact.Artifact, error) {
-		if in.Role == roleCalls || in.Role == roleReplay { // of stages that the report does not name
+		if in.Role == roleCalls || in.Role == roleReplay { // an input of a stage that the report does not name
 			return opener(store)(in)
 		}
 		return job.Open(in.Ref)

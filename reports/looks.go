@@ -13,7 +13,7 @@ import (
 func (s *Study) looks() []page.Look {
 	var families, methods []string
 	greys, markers := 0, len(page.Markers)
-	combinations := page.Shades * markers // of a hue
+	combinations := page.Shades * markers // looks of a hue
 	all := make([]page.Look, len(s.Arms))
 	for i, a := range s.Arms {
 		baseline, hue, first := s.baseline(&a), page.Baselines, greys

@@ -219,7 +219,7 @@ var referenceNotes = []string{
 type referenceRow struct {
 	name   string
 	arm    string // label; "" for a method of the reference
-	group  string // of such a method
+	group  string // group of such a method
 	counts map[string]int
 }
 

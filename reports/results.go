@@ -112,8 +112,8 @@ func (s *Study) decoding(set string) (name string, notes []string) {
 
 // The tasks of a study by their source.
 const (
-	benchmarkTasks = 1 << iota // of the benchmark, or drills
-	ownTasks                   // of a program or an MCP server
+	benchmarkTasks = 1 << iota // tasks of the benchmark, or drills
+	ownTasks                   // tasks of a program or an MCP server
 )
 
 // taskSources returns the sources of the study's tasks. Without a record of them they are the benchmark's.

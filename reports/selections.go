@@ -14,11 +14,11 @@ import (
 // episodes holds some episodes of an arm, counted once: the greedy or the sampled ones on a set of tasks under a
 // reward token, of one category or of all ("").
 type episodes struct {
-	name                 string // of the arm, or of a side of a comparison
+	name                 string // name of the arm, or of a side of a comparison
 	set, token, category string
 	greedy               bool
-	runs                 []counted // with selected episodes
-	policies             []policy  // of these runs
+	runs                 []counted // runs with selected episodes
+	policies             []policy  // policies of these runs
 }
 
 // counted is a run with its selected episodes by task.

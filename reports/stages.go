@@ -244,7 +244,7 @@ func (s *Study) timelineFigures() (parts []page.Part) {
 	})
 	var lanes []string
 	var bars []page.Point
-	var rows [][]string // of the data, one for each bar
+	var rows [][]string // rows of the data, one for each bar
 	source := page.Source{By: "start and duration as recorded"}
 	idle, busyUntil := 0.0, 0.0 // seconds since the first start
 	for _, r := range made {

@@ -29,7 +29,7 @@ type Study struct {
 	DataSets []DataSet
 	// Transcripts are the episodes that the page shows in full, one element per label.
 	Transcripts []*page.Transcripts
-	Calls       []Calls        // of API models
+	Calls       []Calls        // calls of API models
 	Stages      []Stage        // one per stage behind the shown artifacts, in the order of the dependencies
 	Failures    []page.Failure // stages without a result
 
@@ -53,7 +53,7 @@ type SeedRun struct {
 	// digests: several seeds may evaluate one policy.
 	Policy string
 
-	Rows []Row // of its evaluations
+	Rows []Row // episodes of its evaluations
 
 	Curve     []rl.Metric // training by RL of the scored policy; nil if the page shows none
 	CurveFrom string      // port of Curve or Tuning
@@ -129,7 +129,7 @@ type Stage struct {
 	Kind     string
 	Settings map[string]string  // canonical JSON by name
 	NoEffect []string           // settings without effect in combination with the others, by name
-	Manifest *artifact.Manifest // of its result; nil if the store has none
+	Manifest *artifact.Manifest // manifest of its result; nil if the store has none
 	Phases   map[string]float64 // seconds by phase ("rollout", "update"), from times.jsonl
 	Card     string             // JSON that describes the model or the endpoint of the stage; "" for other stages
 }

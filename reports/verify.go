@@ -14,12 +14,12 @@ import (
 
 // Verification is the result of Verify.
 type Verification struct {
-	Cells       int `json:"cells"`       // of tables
-	Values      int `json:"values"`      // in the data of figures
+	Cells       int `json:"cells"`       // cells of tables
+	Values      int `json:"values"`      // values in the data of figures
 	Transcripts int `json:"transcripts"` // arms whose transcripts the page shows
-	Artifacts   int `json:"artifacts"`   // that were hashed completely
-	Files       int `json:"files"`       // of the experiment, compared with the recorded files
-	Calls       int `json:"calls"`       // of API models, whose episodes the caller has replayed
+	Artifacts   int `json:"artifacts"`   // artifacts that were hashed completely
+	Files       int `json:"files"`       // files of the experiment, compared with the recorded files
+	Calls       int `json:"calls"`       // calls of API models, whose episodes the caller has replayed
 
 	Recorded    []Recorded   `json:"-"`                     // sampled from API models; the caller replays them
 	Faults      []string     `json:"faults,omitempty"`      // artifacts, records and files that are not those of the page
@@ -289,7 +289,7 @@ func (s *Study) checkSize() error {
 // Reproduction compares one value of a page with the value from other artifacts.
 type Reproduction struct {
 	Cell    string
-	Name    string // of row and column: "SFT + GRPO | Overall"
+	Name    string // names of row and column: "SFT + GRPO | Overall"
 	Shown   string
 	Got     string   // "" if the artifacts give no such value
 	Differs []string // ports with other content than those of the page

@@ -44,7 +44,7 @@ type Page struct {
 	mu     sync.Mutex
 	state  state
 	places map[string]int // indices in state.Stages, by address
-	number int            // of changes
+	number int            // number of changes
 }
 
 // state is the complete state that readers receive as JSON.
@@ -72,7 +72,7 @@ type stage struct {
 const (
 	liveEvery   = 500 * time.Millisecond // between updates to a reader
 	mostReaders = 64                     // connections: others wait, because the stages of the run need files too
-	livePoints  = 400                    // of a curve; a longer curve is thinned
+	livePoints  = 400                    // points of a curve; a longer curve is thinned
 )
 
 // Start serves the page of a run on a free port until Close.

@@ -62,7 +62,7 @@ type Answer struct {
 	Opposite int    `json:"opposite"` // the opposite of the expected difference is decided
 	Unclear  int    `json:"unclear"`  // not decided
 
-	Unadjusted int `json:"unadjusted"` // of all pairs: not decided, because the p-value is adjusted
+	Unadjusted int `json:"unadjusted"` // pairs that are undecided only because the p-value is adjusted
 }
 
 // Amount formats a difference in the unit of the effect, with its sign.

@@ -186,7 +186,7 @@ func (f *Figure) marks() (all []layer) {
 	for _, p := range points {
 		left, right = min(left, p.X), max(right, p.X)
 	}
-	for _, side := range []string{"right", "left"} { // of a mark, the side with more space
+	for _, side := range []string{"right", "left"} { // the side of a mark with more space
 		var data []opts.ScatterData
 		for _, p := range points {
 			if (p.X > (left+right)/2) != (side == "left") {

@@ -44,9 +44,9 @@ type Utterance struct {
 	Turn    int      `json:"turn"` // from 1
 	Text    string   `json:"text,omitempty"`
 	Calls   []string `json:"calls,omitempty"`
-	Results []string `json:"results,omitempty"` // of a tool message
+	Results []string `json:"results,omitempty"` // results in a tool message
 	Sampled int      `json:"sampled,omitempty"` // tokens that the policy sampled; 0 for other text
-	Tokens  int      `json:"tokens,omitempty"`  // of the whole message
+	Tokens  int      `json:"tokens,omitempty"`  // number of tokens of the whole message
 	Logp    float64  `json:"logp,omitempty"`    // mean natural logprob of the sampled tokens
 	Strip   string   `json:"strip,omitempty"`   // a character for each token, see TokenStrip
 }

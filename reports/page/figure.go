@@ -26,7 +26,7 @@ type Figure struct {
 	Wide    bool            `json:"wide,omitempty"`
 	Folded  bool            `json:"folded,omitempty"` // secondary: in HTML behind a fold with adjacent folded figures
 	Height  int             `json:"height,omitempty"` // in pixels; 0 for the default
-	Key     []key           `json:"key,omitempty"`    // of a forest plot
+	Key     []key           `json:"key,omitempty"`    // explains the marks of a forest plot
 	Options json.RawMessage `json:"options"`          // for the chart library
 	// Data is the CSV file; the first row is the head. Required for lanes, otherwise it follows from curves or points.
 	Data [][]string `json:"data"`
@@ -53,7 +53,7 @@ type Figure struct {
 
 	Omitted bool `json:"-"` // only zeros, so that a page omits it; Reproduce computes it
 
-	Source Source `json:"-"` // of the whole figure, if its curves and points have none
+	Source Source `json:"-"` // source of the whole figure, if its curves and points have none
 }
 
 // Series is the part of one arm in a figure.
@@ -70,7 +70,7 @@ type Series struct {
 
 	Points []Point // without categories that have no value; with lanes, their intervals along X at lane Value
 
-	Look Look `json:"-"` // of the arm
+	Look Look `json:"-"` // look of the arm
 }
 
 // Curve holds the values of one seed over the X of its Series; NaN for a missing value.

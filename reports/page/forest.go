@@ -14,10 +14,10 @@ func (f *Figure) Second() string {
 	return b
 }
 
-// key is the key of a mark, with its CSS class.
+// key explains a mark, whose CSS class it has.
 type key struct{ Class, Text string }
 
-// key explains the marks that a forest plot has.
+// key returns the explanations of the marks that a forest plot has.
 func (f *Figure) key() []key {
 	var all []key
 	has := func(mark func(Effect) bool, k key) {

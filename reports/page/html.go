@@ -198,7 +198,7 @@ type htmlPart struct {
 // Widths in pixels at the usual size of text.
 const (
 	pageWidth  = 1130
-	paperWidth = 650 // of letter paper with Chromium's margins
+	paperWidth = 650 // letter paper with Chromium's margins
 )
 
 // htmlParts splits the columns of a table that is wider than the page, as in the other formats.

@@ -35,7 +35,7 @@ var (
 )
 
 const (
-	Shades    = 3 // of a family
+	Shades    = 3 // colours of a family
 	Baselines = 5 // index of the family of greys
 )
 

@@ -13,14 +13,14 @@ type Page struct {
 	Answers  []Answer  `json:"answers,omitempty"` // the lines of the first screen, one per outcome of the question
 	Effects  []Effect  `json:"effects,omitempty"` // rows of the forest plot: claims on the first set and in training
 	Run      string    `json:"run,omitempty"`     // model, tasks, seeds, updates, hours, commit
-	Limits   []string  `json:"limits,omitempty"`  // of the result, with the notes of the report
+	Limits   []string  `json:"limits,omitempty"`  // limits of the result, with the notes of the report
 	Failures []Failure `json:"failures,omitempty"`
 	First    Section   `json:"first"` // forest plots and the table of initialisations and methods, on the first screen
 	Sections []Section `json:"sections"`
 	Evidence string    `json:"-"`                 // packed; "" for numbers that no store contains
-	Sources  []Source  `json:"sources,omitempty"` // of all values, each once
+	Sources  []Source  `json:"sources,omitempty"` // sources of all values, each once
 
-	Looks map[string]Look `json:"looks,omitempty"` // of the arms, by label
+	Looks map[string]Look `json:"looks,omitempty"` // looks of the arms, by label
 
 	Drawn bool `json:"drawn"` // Draw has completed the page
 }
@@ -46,7 +46,7 @@ type Part struct {
 	Talks  *Talks  `json:"talks,omitempty"`
 	Figure *Figure `json:"figure,omitempty"`
 
-	Set string `json:"-"` // of tasks; "" for a part that does not exist once for each set
+	Set string `json:"-"` // set of tasks; "" for a part that does not exist once for each set
 }
 
 // Failure is a stage without a result.

@@ -15,7 +15,7 @@ import (
 type Value struct {
 	In          string // id of the table or figure
 	Row, Column int    // from 1; row 0 is the head
-	Name        string // of its row and its column, which another version of the page may have elsewhere
+	Name        string // names of its row and column, which another version of the page may have elsewhere
 	Text        string
 	Figure      bool
 	Source      Source // By is "" without one

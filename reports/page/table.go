@@ -128,7 +128,7 @@ func (t *Table) pads() [][]string {
 // CountOnce moves the numbers of episodes out of the cells into the heads of the columns, with a sentence about the
 // rows that have other numbers. What a cell shows then depends on that cell alone.
 func (t *Table) CountOnce() {
-	counts := make([][]string, len(t.Rows)) // of each row: "Overall 80", "Long context 18"
+	counts := make([][]string, len(t.Rows)) // each row has "Overall 80", "Long context 18"
 	often, usual, most := map[string]int{}, "", 0
 	for r, row := range t.Rows {
 		for c := range row.Cells {
@@ -182,16 +182,16 @@ type Cell struct {
 	Text            string   `json:"text"`             // as printed: "85.0 %", "−0.151"
 	Detail          string   `json:"detail,omitempty"` // printed smaller: "68/80 · 75.6 … 91.2"
 	Value           *float64 `json:"value,omitempty"`  // the unrounded number of Text; nil for text
-	*Counts                  // of a share
+	*Counts                  // numbers of a share
 	*stats.Interval          // in the unit of Value
 	Mark            Mark     `json:"mark,omitempty"`
 	Source          Source   `json:"-"`                // zero for fixed text
 	SourceAt        int      `json:"source,omitempty"` // Source in Page.Sources, from 1; 0 without one
 }
 
-// Counts are the numbers of a share.
+// Counts are the numbers of a share: Count of Of.
 type Counts struct {
-	Count int `json:"count"` // of Of
+	Count int `json:"count"`
 	Of    int `json:"of"`
 }
 

@@ -74,10 +74,10 @@ func Variance(families []Family) float64 {
 
 // Bootstrap is the result of resampling a mean or a difference of means.
 type Bootstrap struct {
-	Mean float64 // of the data
+	Mean float64 // mean of the data
 	Interval
-	Replicates []float64 // in the order of the draws
-	Families   int       // that were drawn
+	Replicates []float64 // results in the order of the draws
+	Families   int       // number of families that were drawn
 }
 
 // ClusterBootstrap resamples families with all their values, because tasks of one family pass and fail together. The

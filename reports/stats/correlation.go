@@ -5,7 +5,7 @@ import "math"
 // Correlation describes the correlation of two series of one run.
 type Correlation struct {
 	Pearson float64
-	P       float64 // of Pearson, as if the n steps were independent (as in the paper)
+	P       float64 // p-value of Pearson, as if the n steps were independent (as in the paper)
 
 	// NEff is the number of independent steps that carry the same information as two series with the lag-one
 	// autocorrelations a and b, n(1-ab)/(1+ab), at most n (Bartlett 1935). PEff is Pearson's p-value with it.

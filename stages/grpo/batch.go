@@ -13,10 +13,10 @@ import (
 // row, and each segment of an agent a further one with the same advantage. The flat lists contain N tokens of the mask,
 // ordered by row.
 type updateBatch struct {
-	objective.Batch // of the rows [R], without Logp; LogpOld is nil in the only step of an update
+	objective.Batch // input of the loss for the rows [R], without Logp; LogpOld is nil in the only step of an update
 
 	trajectories []*rl.Trajectory // [B]
-	size         int              // of a group
+	size         int              // trajectories of a group
 	rows         []*rl.Trajectory // [R] sequences of tokens
 	owner        []int            // [R] index of the row's trajectory
 	first        []int            // [R] index of its first token of the mask in the flat lists

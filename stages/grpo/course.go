@@ -14,7 +14,7 @@ type course struct {
 	tasks []*bfcl.Task // not empty
 	rand  func(stream string) *rand.Rand
 
-	orders [][]int // of the passes so far
+	orders [][]int // order of the tasks in each pass so far
 }
 
 func (c *course) at(k int) *bfcl.Task {

@@ -10,8 +10,8 @@
 // and alternatives. G is the size of a group, B = batch × G the number of trajectories.
 //
 //	update(u):
-//	    // Rollouts. Everything random is a function of seed, update, task, member and token, so a resumed attempt
-//	    // samples the same episodes, and the log of the scratch folder has those that ended already.
+//	    // Rollouts. Every random number is a function of seed, update, task and member, so a resumed attempt samples
+//	    // the same episodes. The log of the scratch folder has the episodes that ended already.
 //	    groupSource.rollout(u):
 //	        tasks = groupSource.next(batch)                 // course.at: all tasks in a new order in each pass
 //	        for each task:                                  // groupSource.rollouts
@@ -35,7 +35,7 @@
 //	    settings.completeBatch(b):
 //	        if the update makes several steps:
 //	            b.LogpOld = Trainer.Stats                   // of the training forward, so the first ratio is 1
-//	        if kl.place = "reward": penalty = Objective.KLPenalty
+//	        if kl.place = "reward": klPenalty = Objective.KLPenalty
 //	        b.Advantage, b.Skip = Objective.Advantages:     // Advantage.OfEpisodes (eq. 6), then zero_variance = "mask"
 //	            Objective.ShapedRewards                     // reward + reward terms - KL penalty
 //	    conditioning.restrict(b)                            // tokens.learn = "high": no policy gradient under low
@@ -49,7 +49,7 @@
 //	        Trainer.Update(Schedule.Rate(u))                // sums over ranks, clips the norm, AdamW
 //	        if the gradient is not finite: the step is skipped, and training.dump stores its batch
 //
-//	    // Records.
+//	    // Log.
 //	    updateBatch.describe, describeOutcome               // the values of objective.Metrics
 //	    every evaluate.every updates: training.evaluate     // held-out tasks; the best policy is saved
 //	    train.Log.Write(metrics), stored trajectories       // ports metrics and trajectories
@@ -61,7 +61,8 @@
 // The mask is made by Trajectory.add (stages/rl/trajectory.go) for a conversation, by episode.sampled
 // (internal/agent/episode.go) for the requests of an agent, and by chat.Encode for fine-tuning. newBatch passes it to
 // the model as lm.Sequence.Mask, and package lm computes statistics and gradients for its tokens only (lm/pass.go).
-// Random numbers are those of rl.Stream (stages/rl/stream.go), except for the order of the tasks, which is Job.Rand.
+// Random numbers are those of rl.Stream (stages/rl/stream.go), except for the order of the tasks, the tasks of the
+// forecast and the initial adapter, which use Job.Rand.
 //
 // Neighbours: stages/rl (what a trajectory is; its Example computes one group by hand), rl/objective (loss),
 // internal/lm (model and optimizer), internal/train (what all trainings share).

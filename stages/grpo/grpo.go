@@ -250,7 +250,7 @@ func (s *settings) check(tokens bool) hcl.Diagnostics {
 			"every is a number of updates, at least 1; got %d.", e.Every)
 		diags = append(diags, blocks.CheckTemperature(e.Temperature, true, e.At["temperature"])...)
 	}
-	groups := s.Batch // of an optimizer step
+	groups := s.Batch // groups of an optimizer step
 	if s.Minibatches > 0 {
 		groups = min(groups, s.Minibatches)
 	}

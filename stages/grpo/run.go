@@ -110,12 +110,12 @@ type training struct {
 	run       *train.Training
 	reference *lm.Model // nil if the objective needs none
 	episodes  *sampling.Collector
-	collected rl.CollectStats // by the rollouts of the current update
+	collected rl.CollectStats // times of the rollouts of the current update
 	groups    *groupSource
 	heldOut   []*bfcl.Task // tasks of the evaluation during training
-	state     progress     // after the last complete update
+	state     progress     // state after the last complete update
 	recorded  *recorder
-	stored    *resume.Rows // of the port trajectories
+	stored    *resume.Rows // rows of the port trajectories
 }
 
 // progress is the part of a saved state beside weights and moments.

@@ -43,14 +43,14 @@ func Rollouts(tasks []*bfcl.Task, samples int, token string) ([]Rollout, error) 
 type Collector struct {
 	Policy      Policy
 	Environment Environment
-	Seed        uint64 // of the environments
+	Seed        uint64 // seed of the environments
 	Agent       Agent  // plays the episodes in place of a conversation with the policy; nil: none
 }
 
 // Agent plays episodes with a program of the user's, which calls the policy and the tools itself.
 type Agent interface {
 	Width() int              // episodes at once
-	InPolicy() time.Duration // so far, in which at least one request waited for a reply
+	InPolicy() time.Duration // time so far in which at least one request waited for a reply
 	// Play plays an episode that has started, and adds what the policy read and sampled to its trajectory. An error that
 	// matches ErrAgain ends it without a reward; others are those of the policy.
 	Play(ctx context.Context, ask Rollout, env Env, t *Trajectory) (bfcl.Verdict, error)

@@ -6,6 +6,7 @@
 //	Environment             starts the episodes: of the benchmark, or of a program
 //	Collector               samples many episodes of a Policy
 //	Local                   the policy of a model in this process, from a Batcher and a Codec
+//	Agent                   plays an episode with a program of the user's in place of a conversation
 //	Batcher, Sampler        a Sampler draws the next tokens; a Batcher shares it among many goroutines
 //	Codec                   converts messages to tokens and back
 //	Expert, Spoil           trajectories made from ground truth, and failures made from it on purpose

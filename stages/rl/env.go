@@ -18,7 +18,7 @@ type Environment interface {
 
 // StartOptions are the options of one episode.
 type StartOptions struct {
-	Seed  uint64 // of the environment's random numbers; equal in a group
+	Seed  uint64 // seed of the environment's random numbers; equal in a group
 	Alone bool   // in a process of its own, because the environment failed with ErrAgain
 }
 

@@ -37,7 +37,7 @@ type Reply struct {
 	// from an API, and if the prompt does not continue the last reply.
 	Given [][]int32
 	IDs   []int32   // sampled, including the id that ends the reply; nil from an API
-	Logp  []float32 // of IDs
+	Logp  []float32 // log probability of each of IDs
 }
 
 // Tool is a function on offer.

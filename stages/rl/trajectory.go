@@ -47,7 +47,7 @@ type Trajectory struct {
 
 	System    string            `json:"system,omitempty"`    // system message of the environment; "": the layout's own
 	Tools     []string          `json:"tools,omitempty"`     // names offered at the start, in order
-	Documents []json.RawMessage `json:"documents,omitempty"` // of Tools in OpenAI's form; none for the benchmark's tools
+	Documents []json.RawMessage `json:"documents,omitempty"` // Tools in OpenAI's form; none for the benchmark's tools
 	Messages  []Message         `json:"messages"`
 
 	IDs  []int32   `json:"ids,omitempty"`  // [T] the whole episode

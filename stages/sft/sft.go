@@ -1,11 +1,14 @@
-// Package sft contains the stage kinds `sft` and `rctp-ft`: fine-tuning on the tokens that the policy has to
-// produce.
+// Package sft contains the stage kinds `sft` and `rctp-ft`: fine-tuning on trajectories, of which the policy learns
+// the tokens of the mask.
 //
 // sft learns trajectories without reward tokens. rctp-ft (paper, section 3.1) marks every trajectory with the
 // reward token of its quality, so that one policy learns good and bad behavior on demand.
 //
 // The loss of an update is the mean negative logprob over the tokens of the mask of its batch. Every epoch shuffles
 // the data; within windows of eight batches, sequences of similar length are batched together.
+//
+// Start with settings.run (run.go). Neighbours: internal/chat (Encode makes ids and mask of a trajectory), internal/lm
+// (model and optimizer), internal/train (what all trainings share).
 package sft
 
 import (

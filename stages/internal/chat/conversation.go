@@ -23,7 +23,7 @@ type Conversation struct {
 type Turn struct {
 	Role  string // one of the rl.Role constants
 	Text  string
-	Calls []FunctionCall // of the assistant
+	Calls []FunctionCall // calls of the assistant
 }
 
 // FunctionCall is a call of a tool with a JSON object of arguments.

@@ -19,7 +19,7 @@ const memorySize = 64 << 20
 type Memory struct {
 	mu    sync.Mutex
 	size  int
-	order list.List // of *remembered, the last used first
+	order list.List // elements are *remembered, the last used first
 	turns map[[sha256.Size]byte]*list.Element
 }
 

@@ -21,7 +21,8 @@ import (
 	"rcgrpo/stages/rl/blocks"
 )
 
-// Policy is an open checkpoint. Close frees the model.
+// Policy is an open checkpoint: the weights of a policy with the tokenizer and the layout in which it reads. In
+// episodes, an rl.Local replies with them as rl.Policy. Close frees the model.
 type Policy struct {
 	Meta
 	Model     *lm.Model // trained, sampled from and saved

@@ -33,7 +33,7 @@ type Call struct {
 	Prompt string `json:"prompt,omitempty"` // prompt mode of the task
 	Member int    `json:"member"`
 	Turn   int    `json:"turn"`
-	Step   int    `json:"step"` // of the turn
+	Step   int    `json:"step"` // index in the turn
 }
 
 // String names the call in a sentence.
@@ -106,7 +106,7 @@ type callRecord struct {
 	asked map[Call]string  // digests of the requests that find has looked up
 	read  map[Call]int     // attempts whose rows find has returned
 	spent float64          // dollars of all rows; a call in flight counts with the estimate of `plan`
-	bytes int              // of responses and trajectories
+	bytes int              // size of responses and trajectories
 	file  *journal.Journal // nil for a replay
 }
 
@@ -197,7 +197,7 @@ func (r *callRecord) write(row Row) error {
 // Bounds of what a stage, or a replay, has in memory until it ends: responses, and trajectories with results of tools.
 const (
 	mostBytes = 256 << 20
-	meanBytes = 64 << 10 // of each call on average, for a stage of many calls
+	meanBytes = 64 << 10 // mean size of a call, for a stage of many calls
 )
 
 // check counts the bytes of a trajectory. It returns an error if the budget is used up, unless it is 0, or if there are

@@ -2,10 +2,10 @@
 //
 //	Settings     what identifies a model and its requests; endpoint.json of an artifact of type endpoint
 //	Model        an API model as rl.Policy; start with [Sampling.Run], which opens it
-//	Client       sends requests: retries, rate, budget and record
-//	Row          a row of the record, one per attempt
+//	Client       sends requests with retries, a rate and a budget, and records each attempt
+//	Row          a recorded attempt of a call, with its response
 //	Sampling     runs the stages that sample from an endpoint
-//	Result       plays their episodes again from the recorded responses
+//	Result       the result of such a stage; Replay plays its episodes again from the recorded responses
 //
 // Requests equal those of the official handlers of BFCL (bench/api_requests.py records them). openai.go, anthropic.go
 // and google.go write the requests of each API and read its replies. Neighbours: rl (Policy), bfcl (tool documents).

@@ -77,7 +77,7 @@ func NewBatch(rows []*rl.Trajectory) *Batch {
 // rows. loss.rows chooses Rows, NonEmpty or 1; loss.aggregate = "token_mean" divides by Units instead.
 type Totals struct {
 	Rows     int // rows not skipped
-	NonEmpty int // of these with tokens of the mask
+	NonEmpty int // those of Rows with tokens of the mask
 	Tokens   int // tokens of the mask in the rows not skipped
 	Units    int // terms of the loss in them: tokens, turns or rows, by ratio.level
 }
@@ -93,7 +93,7 @@ type Outcome struct {
 	DKL      []float64 // d Loss / d exact divergence; nil without that term
 	DEntropy []float64 // d Loss / d entropy; nil without that term
 
-	LogRatio []float64 // of each unit before clamping, in order
+	LogRatio []float64 // log ratio of each unit before clamping, in order
 	Ratios   int       // ratios formed; a sequence_mean ratio counts once per token
 	Clipped  int       // ratios at which the clipped term is strictly smaller
 }
