@@ -52,7 +52,7 @@ func (b *updateBatch) minibatches(o *objective.Objective) (steps []*updateBatch)
 		groups[g] = g
 	}
 	for part := range slices.Chunk(groups, o.Minibatches) {
-		step := b.of(part)
+		step := b.partOf(part)
 		step.totals = o.Totals(&step.Batch)
 		steps = append(steps, step)
 	}
@@ -61,8 +61,8 @@ func (b *updateBatch) minibatches(o *objective.Objective) (steps []*updateBatch)
 
 func (b *updateBatch) groups() int { return len(b.trajectories) / b.size }
 
-// of returns the batch of some groups, with the advantages and totals of the whole batch if these are known.
-func (b *updateBatch) of(groups []int) *updateBatch {
+// partOf returns the batch of some groups, with the advantages and totals of the whole batch if these are known.
+func (b *updateBatch) partOf(groups []int) *updateBatch {
 	var trajectories []*rl.Trajectory
 	for _, g := range groups {
 		trajectories = append(trajectories, b.trajectories[g*b.size:(g+1)*b.size]...)

@@ -347,13 +347,13 @@ func TestSegmentsHaveTheAdvantageOfTheirTrajectory(t *testing.T) {
 	o := objective.PaperObjective()
 	b := newBatch(group, 2)
 	b.advantage(&o, nil)
-	for _, part := range []*updateBatch{b, b.of([]int{0})} {
+	for _, part := range []*updateBatch{b, b.partOf([]int{0})} {
 		if got := part.Length[:3]; !slices.Equal(got, []int{2, 3, 7}) || !slices.Equal(part.owner[:3], []int{0, 1, 1}) ||
 			!(part.Advantage[0] > 0) || part.Advantage[1] != part.Advantage[2] || !(part.Advantage[1] < 0) {
 			t.Errorf("lengths %v, owners %v, advantages %v", got, part.owner, part.Advantage)
 		}
 	}
-	if n := len(b.of([]int{1}).rows); b.totals.Tokens != 2+3+7+4+5 || n != 2 {
+	if n := len(b.partOf([]int{1}).rows); b.totals.Tokens != 2+3+7+4+5 || n != 2 {
 		t.Errorf("%d tokens, and %d rows in the second group", b.totals.Tokens, n)
 	}
 }

@@ -406,7 +406,7 @@ func (s *settings) completeBatch(ctx context.Context, trainer *lm.Trainer, refer
 		for _, step := range b.minibatches(&s.Objective) {
 			parts := step.parts(s.GradientParts)
 			stats, err := train.Each(ctx, parts, trainer, false, func(groups []int) (lm.TokenStats, error) {
-				return trainer.Stats(ctx, step.of(groups).sequences, reference, s.Temperature)
+				return trainer.Stats(ctx, step.partOf(groups).sequences, reference, s.Temperature)
 			})
 			if err != nil {
 				return fmt.Errorf("logprobs before the update: %w", err)
@@ -431,7 +431,7 @@ func (s *settings) accumulate(ctx context.Context, trainer *lm.Trainer, referenc
 	}
 	parts := b.parts(s.GradientParts)
 	results, err := train.Each(ctx, parts, trainer, true, func(groups []int) (r result, err error) {
-		part := b.of(groups)
+		part := b.partOf(groups)
 		r.Stats, err = trainer.Accumulate(ctx, part.sequences, reference, s.Temperature,
 			func(first, n int, stats lm.TokenStats) (lm.Weights, error) {
 				o, err := part.evaluate(&s.Objective, first, n, stats)

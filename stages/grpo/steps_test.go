@@ -176,7 +176,7 @@ func TestGradientOfPartsIsTheSumOfTheirGradients(t *testing.T) {
 		b := newBatch(slices.Concat(list[3:], list[:3]), r.settings.Group)
 		must.OK(t, r.settings.completeBatch(t.Context(), r.run.Trainer, r.reference, b))
 		if groups != nil {
-			b = b.of(groups)
+			b = b.partOf(groups)
 		}
 		outcome, stats, err := r.settings.accumulate(t.Context(), r.run.Trainer, r.reference, b)
 		must.OK(t, err)

@@ -14,11 +14,11 @@ import (
 	"rcgrpo/stages/rl/blocks"
 )
 
-// Rollout asks for one episode.
+// Rollout is the request of one episode.
 type Rollout struct {
 	Task   *bfcl.Task
 	Update int    // part of the name of its random stream
-	Member int    // from 0; a second group of the task in an update numbers on; part of the name too
+	Member int    // from 0; a second group of the task in an update continues the numbers; part of that name too
 	Token  string // reward token
 }
 

@@ -125,7 +125,7 @@ func (a *Adapter) place(flat []float32) error {
 			at := a.layout[p.name].offset
 			p.base = cut(s, a.base.flat, at, p.out, p.in)
 			p.merged = cut(s, a.model.flat, at, p.out, p.in)
-			p.a, p.b = p.of(s, a.flat, a.c.Rank)
+			p.a, p.b = p.factors(s, a.flat, a.c.Rank)
 			kept = append(kept, p.base, p.merged, p.a, p.b)
 		}
 		width := a.base.cfg.Hidden
@@ -149,8 +149,8 @@ func (a *Adapter) place(flat []float32) error {
 	return nil
 }
 
-// of returns A and B of a part in a buffer with the adapter's layout: its weights or their gradient.
-func (p *adapterPart) of(s *torch.Scope, flat *torch.Tensor, rank int) (a, b *torch.Tensor) {
+// factors returns A and B of a part in a buffer with the adapter's layout: its weights or their gradient.
+func (p *adapterPart) factors(s *torch.Scope, flat *torch.Tensor, rank int) (a, b *torch.Tensor) {
 	return cut(s, flat, p.offset, rank, p.in), cut(s, flat, p.offset+rank*p.in, p.out, rank)
 }
 
@@ -274,7 +274,7 @@ func (a *Adapter) addProduct(s *torch.Scope, grad *torch.Tensor, l int, dy, x *t
 		s.Nest(func(s *torch.Scope) {
 			scale := a.c.scale()
 			own := s.Narrow(dy, 1, from, int64(p.out))
-			da, db := p.of(s, grad, a.c.Rank)
+			da, db := p.factors(s, grad, a.c.Rank)
 			addProduct(s, da, s.MulScalar(s.Mm(own, s.As(p.b, x.DType())), scale), x)
 			addProduct(s, db, own, s.MulScalar(s.Mm(x, s.T(s.As(p.a, x.DType()))), scale))
 		})

@@ -38,8 +38,8 @@ var rewardFunctions = map[string]func(t *rl.Trajectory) float64{
 // RewardTermNames returns the names that a RewardTerm can have.
 func RewardTermNames() []string { return slices.Sorted(maps.Keys(rewardFunctions)) }
 
-// of returns what the term adds to the reward of a trajectory.
-func (r RewardTerm) of(t *rl.Trajectory) float64 { return r.Weight * rewardFunctions[r.Name](t) }
+// amount returns what the term adds to the reward of a trajectory.
+func (r RewardTerm) amount(t *rl.Trajectory) float64 { return r.Weight * rewardFunctions[r.Name](t) }
 
 // checkTerms reports unknown and repeated terms, and those without weight.
 func (o *Objective) checkTerms() (diags hcl.Diagnostics) {
@@ -63,7 +63,7 @@ func (o *Objective) ShapedRewards(trajectories []*rl.Trajectory, klPenalty []flo
 	for i, t := range trajectories {
 		shaped[i] = float64(t.Reward)
 		for _, term := range o.RewardTerms {
-			shaped[i] += term.of(t)
+			shaped[i] += term.amount(t)
 		}
 		if klPenalty != nil {
 			shaped[i] -= klPenalty[i]
@@ -78,7 +78,7 @@ func (o *Objective) DescribeTerms(trajectories []*rl.Trajectory, v map[string]fl
 		var values []float64
 		for _, t := range trajectories {
 			if !t.Reward.Missing() {
-				values = append(values, term.of(t))
+				values = append(values, term.amount(t))
 			}
 		}
 		v["reward_term_"+term.Name] = blocks.Mean(values)
