@@ -27,7 +27,7 @@ var retiredWords = []retired{
 		"stages/internal/lm/ stages/internal/train/ stages/sft/ stages/pieces.go cmd/rcgrpo/internal/views/", "Mask"},
 	{`\bFamily\b`, "stages/internal/checkpoint/", "Layout, or lm.Config.Decoder"},
 	{`\bFamily\b|\bfamilies\[`, "stages/internal/lm/ stages/internal/gguf/", "Decoder"},
-	{`\bProgram\b`, "stages/internal/jinja/ stages/internal/chat/", "jinja.Template"},
+	{`\bProgram\b|\bprogram \*jinja\b`, "stages/internal/jinja/ stages/internal/chat/", "jinja.Template"},
 	{`\bpool\b`, "stages/internal/lm/", "sharedCache"},
 	{`\bExecute\(`, "bfcl/", "StepOutcomes"},
 	{`(Job|Work)\) Execute\(`, "engine/", "RunProgram, ExecuteHere"},

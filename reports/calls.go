@@ -68,7 +68,8 @@ const (
 	trajectoriesType = "trajectories"
 )
 
-// sampled returns the result of a stage that sampled from an endpoint, and what it read; nil of another stage.
+// sampled returns the result of a stage that sampled from an endpoint, and the results that it read; nil for another
+// stage.
 func (a *ancestry) sampled(n *lang.Node) (m *artifact.Manifest, read map[*lang.Input]*artifact.Manifest) {
 	m = a.made[n.Address]
 	if m == nil || m.Outputs[callsType].Type != callsType {
@@ -84,8 +85,8 @@ func (a *ancestry) sampled(n *lang.Node) (m *artifact.Manifest, read map[*lang.I
 	return m, read
 }
 
-// fetchCalls fetches from the remote store what addCalls adds, because a report does not name it as an input, and the
-// description of the endpoint.
+// fetchCalls fetches the artifacts that addCalls adds from the remote store, because they are no inputs of a report,
+// and the description of the endpoint.
 func (a *ancestry) fetchCalls(in lang.Input) {
 	m, read := a.sampled(in.From)
 	if m == nil {
@@ -200,7 +201,7 @@ func (s *Study) callsTable() *page.Table {
 	return t
 }
 
-// Recorded is the result of a stage that sampled from an endpoint, with what a replay of its calls reads.
+// Recorded is the result of a stage that sampled from an endpoint, with the inputs of a replay of its calls.
 type Recorded struct {
 	Address  string
 	Store    *artifact.Store

@@ -85,7 +85,7 @@ var forecastMean = measure[trainings]{"as logged before the first update, mean o
 	}}
 
 // sameStart returns the records of the trainings by which b was trained by GRPO from the checkpoints from which a was
-// trained by RC-GRPO; nil if it was not. A seed that only one of them has is no difference.
+// trained by RC-GRPO; nil if it was not. Seeds that only one arm has are ignored.
 func (s *Study) sameStart(a, b *Arm) (records []string) {
 	for _, x := range a.Runs {
 		for _, y := range b.Runs {

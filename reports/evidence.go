@@ -49,7 +49,7 @@ type Evidence struct {
 // recomputed page although its numbers hold.
 const EvidenceFormat = 19
 
-// manifestAddress names the records of a stage in a Source.
+// manifestAddress names the manifest of a stage in a Source.
 func manifestAddress(address string) string { return address + ".manifest" }
 
 // SourceFile is a file of the experiment at the time of the page.
@@ -89,7 +89,8 @@ func hexSum(text []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Roles of an Input: the setting of the report that refers to it, or what follows from the inputs of its stage.
+// Roles of an Input: the setting of the report that refers to it, or the use of an artifact that the report finds
+// behind its inputs.
 const (
 	roleScores      = "scores"
 	roleCurves      = "curves"

@@ -22,8 +22,8 @@ type gathering struct {
 	lineal map[string]string // digest of a scored checkpoint -> label
 }
 
-// gather reads the inputs and records of the evidence, and sets the labels of the inputs, which may follow from the
-// lineage of a policy. store may be nil if no record has a key.
+// gather reads the inputs and stages of the evidence, and sets the labels of the inputs, which may follow from the
+// lineage of a policy. store may be nil if no stage has a key.
 func gather(ev *Evidence, open func(*Input) (*artifact.Artifact, error), store *artifact.Store) (*Study, error) {
 	g := &gathering{lineal: map[string]string{}}
 	g.study = &Study{Name: ev.Name, Question: ev.Question, Expect: ev.Expect, Notes: ev.notes(), Windows: ev.Windows,
@@ -81,7 +81,7 @@ func (g *gathering) run(in *Input) *SeedRun {
 		func(r SeedRun) bool { return compareSeeds(r.Seed, in.Ref.Seed) == 0 })
 }
 
-// findOrAdd returns the first element that is the wanted one, and appends it if there is none.
+// findOrAdd returns the first element for which is returns true; without one, it appends wanted.
 func findOrAdd[T any](all *[]T, wanted T, is func(T) bool) *T {
 	at := slices.IndexFunc(*all, is)
 	if at < 0 {

@@ -222,12 +222,12 @@ func (p *policy) seeds() (names []string) {
 	return names
 }
 
-// Each returns what a share counts, and out of how many: episodes, or replies.
+// passed, official and malformed return the numerator and denominator of a share of episodes, or of replies.
 func passed(t tally) (n, of int)    { return t.passed, t.episodes }
 func official(t tally) (n, of int)  { return t.official, t.episodes }
 func malformed(t tally) (n, of int) { return t.malformed, t.replies }
 
-// sample has, by family, what a share counts and out of how many.
+// sample holds the numerator and denominator of a share, by family.
 type sample map[string]stats.Family
 
 // pooled counts the outcomes of some policies together.

@@ -78,7 +78,7 @@ func (r *SeedRun) Name() string {
 func (r *SeedRun) identity() string { return cmp.Or(r.Policy, r.Name()) }
 
 // Windows are the numbers of updates that tables summarize at both ends of a training. The zero value has no windows:
-// the page then has no tables of them.
+// the page then has no tables over windows.
 type Windows struct {
 	// length of the first window, 10 or more (paper: 70)
 	Early int `json:"early" hcl:"early" unit:"updates"`

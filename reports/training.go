@@ -84,8 +84,8 @@ func lateValue(values []float64, w Windows) float64 {
 	return window(values, w.Late, true)
 }
 
-// trainings are those of an arm that logged any of some metrics. Tables and figures show measures of it, as they
-// show measures of a selection of episodes.
+// trainings selects the trainings of an arm that logged any of some metrics. Tables and figures show measures of this
+// selection, as they show measures of a selection of episodes.
 type trainings struct {
 	metrics []string
 	runs    []SeedRun // with the selected updates

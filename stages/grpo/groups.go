@@ -64,8 +64,8 @@ func (s *groupSource) rollout(ctx context.Context, u int) (trajectories []*rl.Tr
 }
 
 // rollouts lists a group of episodes of each task. Random numbers are named by task, update and member; if a task
-// occurs twice in one update, between two passes or by resampling, its members are numbered on, so that the
-// groups differ.
+// occurs twice in one update, between two passes or by resampling, the second group continues the numbers of the
+// members, so that the groups differ.
 func (s *groupSource) rollouts(u int, tasks []*bfcl.Task, before map[string]int) []rl.Rollout {
 	var list []rl.Rollout
 	for _, task := range tasks {

@@ -38,7 +38,7 @@ var RewardTokens = []string{HighReward, LowReward}
 // Encode returns the ids [T] of a trajectory under a reward token (rl.TokenNone for none), and the mask [T]: true on
 // the tokens of replies, including the end-of-reply id. Sampled replies keep their ids; the codec encodes the replies
 // of experts, as if the policy had sampled them. Under the token of its sampling, a trajectory gives its own IDs and
-// Mask. The trajectory is not changed. An error is one of the chat template.
+// Mask. The trajectory is not changed. Errors are those of the chat template.
 func Encode(c rl.Codec, t *rl.Trajectory, token string) (ids []int32, mask []bool, err error) {
 	given := func(piece []int32) { ids = append(ids, piece...) }
 	begun := false

@@ -57,7 +57,7 @@ type Settings struct {
 type Template struct {
 	Source string
 
-	program    *jinja.Template
+	parsed     *jinja.Template
 	variables  map[string]any
 	signatures bool    // the layout is Signatures: tools and calls are texts of messages
 	eos        []int32 // further ids that end a reply, from the configuration of the model
@@ -124,7 +124,7 @@ func LayoutNames() (names []string) {
 	return append(names, Signatures)
 }
 
-// wayOut names what to write instead of a refused template.
+// wayOut ends the error of a refused template: it names the setting that chooses another one.
 func (s Settings) wayOut() string {
 	for _, l := range layouts {
 		if l.decoder == s.Decoder && s.Layout != l.name {
@@ -231,11 +231,11 @@ const (
 
 // NewTemplate parses a template and probes it with texts. variables are those beside the conversation's.
 func NewTemplate(source string, variables map[string]any, signatures bool) (*Template, error) {
-	program, err := jinja.Parse(source)
+	parsed, err := jinja.Parse(source)
 	if err != nil {
 		return nil, fmt.Errorf("chat template, %w", err)
 	}
-	t := &Template{Source: source, program: program, variables: variables, signatures: signatures}
+	t := &Template{Source: source, parsed: parsed, variables: variables, signatures: signatures}
 	if err := t.base(); err != nil {
 		return nil, fmt.Errorf("chat template, %w", err)
 	}
@@ -394,7 +394,7 @@ func (t *Template) render(tools jinja.List, generate bool, messages ...jinja.Dic
 	if variables["tools"] = nil; len(tools) > 0 {
 		variables["tools"] = tools
 	}
-	return t.program.Render(variables)
+	return t.parsed.Render(variables)
 }
 
 // minus returns the rest of a rendering behind a prefix. Another beginning is an error.
@@ -521,4 +521,4 @@ func (t *Template) inside(reply jinja.Dict) (jinja.Text, error) {
 func (t *Template) Format() string { return t.format.name }
 
 // Dated reports whether the template writes today's date, which is always the same here.
-func (t *Template) Dated() bool { return t.program.Dated() }
+func (t *Template) Dated() bool { return t.parsed.Dated() }

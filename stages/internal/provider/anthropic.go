@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 )
 
-// anthropic is Anthropic's API Messages.
+// anthropic is the form of Anthropic's Messages API.
 type anthropic struct{}
 
 // claudeTokens is the limit that the official handler gives its models.

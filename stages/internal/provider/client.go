@@ -139,7 +139,8 @@ func (c *Client) attempt(ctx context.Context, row *Row, body []byte) (pause time
 	return pause, nil
 }
 
-// post sends the body. The response is nil without one. All that is returned of the server's is masked.
+// post sends the body. The response is nil if the server sends none. The key is masked in all returned text of
+// the server.
 func (c *Client) post(ctx context.Context, body []byte) (*http.Response, []byte, error) {
 	q, err := http.NewRequestWithContext(ctx, http.MethodPost, c.settings.address(), bytes.NewReader(body))
 	if err != nil {

@@ -55,13 +55,13 @@ type Usage struct {
 	Output     int `json:"output"`                // with hidden reasoning
 }
 
-// Bounds of what a reply can report.
+// Bounds of the numbers and names in a reply.
 const (
 	mostTokens  = 1 << 30
 	longestName = 256 // bytes of the model's name and of the reason of the end, which are in every row
 )
 
-// readReply reads a reply. The cost of a call follows from its usage, so a usage that cannot be is an error.
+// readReply reads a reply. The cost of a call follows from its usage, so an impossible usage is an error.
 func readReply(f form, body []byte) (answer, error) {
 	a, err := f.read(body)
 	for _, n := range []int{a.usage.Input, a.usage.CacheRead, a.usage.CacheWrite, a.usage.Output} {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// google is Google's API generateContent.
+// google is the form of Google's generateContent API.
 type google struct{}
 
 func (google) body(s *Settings, c *conversation) object {

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// openAI is what the APIs of OpenAI have in common: the reply to a model without tool calls has its full history.
+// openAI has the methods that the forms of OpenAI's APIs share.
 type openAI struct{}
 
 func (openAI) user(text string) any { return object{"role": "user", "content": text} }
 
 func (openAI) written(a answer) []any { return a.history }
 
-// responses is OpenAI's API Responses.
+// responses is the form of OpenAI's Responses API.
 type responses struct{ openAI }
 
 func (responses) body(s *Settings, c *conversation) object {
@@ -91,7 +91,7 @@ func (responses) read(body []byte) (a answer, err error) {
 	return a, nil
 }
 
-// chat is OpenAI's API Chat Completions, which other vendors imitate.
+// chat is the form of OpenAI's Chat Completions API, which other vendors imitate.
 type chat struct {
 	openAI
 	glm bool

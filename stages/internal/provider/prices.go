@@ -63,7 +63,7 @@ const (
 )
 
 // Expect returns the expected dollars of one episode of each task: each turn has a reply with its ground truth, if any,
-// and one that yields, and every request repeats the conversation so far.
+// and a reply that yields, and every request repeats the conversation so far.
 func (p Price) Expect(data *bfcl.Data, tasks []*bfcl.Task) (dollars float64) {
 	for _, t := range tasks {
 		bytes, input, replies := 0, 0, 0

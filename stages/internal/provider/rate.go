@@ -12,8 +12,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Rate limits the calls of a stage: at the values of the site file, else as responses of the API report. It belongs to
-// its process; stages that run at once have one each.
+// Rate limits the calls of a stage to the values of the site file, else to those that responses of the API report. It
+// belongs to its process; stages that run at once have one each.
 type Rate struct {
 	Requests float64 // requests per minute; 0: as the API reports, else no limit
 	Tokens   float64 // input tokens per minute; 0: as the API reports, else no limit
@@ -22,7 +22,7 @@ type Rate struct {
 	mu       sync.Mutex
 	requests bucket
 	tokens   bucket
-	until    time.Time // no request is sent before, because the API asks for a pause
+	until    time.Time // no request is sent before, because the API requests a pause
 }
 
 // bucket is a limit per minute with a burst of one second's worth, so that no minute has more than the limit.
@@ -45,7 +45,7 @@ func (b *bucket) take(n int) (wait time.Duration) {
 	return wait
 }
 
-// longestPause bounds what a server can request: a pause between two calls.
+// longestPause bounds the pause between two calls that a server can request.
 const longestPause = 10 * time.Minute
 
 // Take waits until the rate allows a request with that number of input tokens.

@@ -15,7 +15,7 @@ import (
 	"rcgrpo/stages/rl/blocks"
 )
 
-// Result is the result of a stage that sampled from an endpoint, with what its episodes depend on.
+// Result is the result of a stage that sampled from an endpoint, with the inputs of its episodes.
 type Result struct {
 	Store     *artifact.Store
 	Manifest  *artifact.Manifest
@@ -31,8 +31,9 @@ type recorded struct {
 	played []*rl.Trajectory
 }
 
-// Replay plays the episodes of a result again from its recorded calls, without a call. It returns the number of
-// recorded calls, and one sentence for each request, response, episode or score that does not follow from the record.
+// Replay plays the episodes of a result again from its recorded calls, without a request to the API. It returns the
+// number of recorded calls, and one sentence for each request, response, episode or score that does not follow from
+// the record.
 // The error reports that nothing can be replayed.
 func (c *Result) Replay(ctx context.Context) (calls int, faults []string, err error) {
 	endpoint, err := parseSettings([]byte(c.Endpoint))
