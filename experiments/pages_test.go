@@ -193,7 +193,7 @@ func (p *page) checkContents(t *testing.T, file string, store *artifact.Store) {
 		}
 	}
 	p.checkDesigns(t)
-	for _, r := range must.Get(reports.ReadEvidence(p.html))(t).Records {
+	for _, r := range must.Get(reports.ReadEvidence(p.html))(t).Stages {
 		if r.Key == "" {
 			t.Errorf("%s: the evidence lacks the result of %s", p.name, r.Address)
 		}
