@@ -123,15 +123,9 @@ func textAt(d *py.Dict, key string) string {
 // extend appends to the string at a key.
 func extend(d *py.Dict, key, text string) { d.Set(key, textAt(d, key)+text) }
 
-// SchemaType returns the name in JSON schemas of a type in the benchmark's documents, which name types in Python's
-// words: "object" for "dict". known is false for other names.
-func SchemaType(name string) (schema string, known bool) {
-	schema, known = openAPITypes[name]
-	return schema, known
-}
-
-// openAPITypes maps the types in the benchmark's documents to their names in OpenAPI and in JSON schemas.
-var openAPITypes = map[string]string{"integer": "integer", "number": "number", "float": "number", "string": "string",
+// SchemaTypes maps the types in the benchmark's documents, which have Python's names, to their names in OpenAPI and in
+// JSON schemas: "dict" to "object".
+var SchemaTypes = map[string]string{"integer": "integer", "number": "number", "float": "number", "string": "string",
 	"boolean": "boolean", "bool": "boolean", "array": "array", "list": "array", "dict": "object", "object": "object",
 	"tuple": "array", "any": "string"}
 
@@ -147,7 +141,7 @@ func castTypes(properties *py.Dict) {
 			p.Set("format", "float")
 			extend(p, "description", " This is a float type value.")
 		}
-		schema, known := openAPITypes[name]
+		schema, known := SchemaTypes[name]
 		if !known {
 			schema = "string"
 		}
@@ -165,12 +159,12 @@ func castTypes(properties *py.Dict) {
 // castItems renames the type of the items of an array. Like the official code it goes one array deeper, and no further.
 // Unlike in castTypes, an unknown type becomes "".
 func castItems(items *py.Dict) {
-	schema := openAPITypes[textAt(items, "type")]
+	schema := SchemaTypes[textAt(items, "type")]
 	items.Set("type", schema)
 	switch {
 	case schema == "array" && items.Has("items"):
 		inner := dictAt(items, "items")
-		inner.Set("type", openAPITypes[textAt(inner, "type")])
+		inner.Set("type", SchemaTypes[textAt(inner, "type")])
 	case schema == "object" && items.Has("properties"):
 		castTypes(dictAt(items, "properties"))
 	}

@@ -45,7 +45,7 @@ func FunctionsOf(data *bfcl.Data) (Functions, error) {
 //
 // bfcl.Function makes other documents on purpose. It is the official conversion for APIs, which adds the hint about
 // Python to the description and a sentence to numbers, renames unknown types to string and knows what each API
-// refuses. Templates get the words of the document alone, in its order. Both share bfcl.SchemaType.
+// refuses. Templates get the words of the document alone, in its order. Both share bfcl.SchemaTypes.
 func Function(doc json.RawMessage) (json.RawMessage, error) {
 	v, err := jinja.ParseJSON(doc, jinja.Own)
 	if err != nil {
@@ -64,7 +64,7 @@ func Function(doc json.RawMessage) (json.RawMessage, error) {
 func renameTypes(key string, v any) any {
 	switch v := v.(type) {
 	case jinja.Text:
-		if name, ok := bfcl.SchemaType(v.String()); ok && key == "type" {
+		if name, ok := bfcl.SchemaTypes[v.String()]; ok && key == "type" {
 			return jinja.Own(name)
 		}
 	case jinja.List:
