@@ -40,9 +40,9 @@ type Pool interface {
 // executorOf returns the executor that the file or the site chooses for a task. A pool executes only stages that need
 // tensors or a program, and whose output is committed.
 func (r *run) executorOf(t *task) Executor {
-	x := r.Executors[r.Experiment.Site.ExecutorOf(t.Node)]
+	x := r.options.Executors[r.plan.Experiment.Site.ExecutorOf(t.Node)]
 	if x == nil {
-		x = r.Executor
+		x = r.options.Executor
 	}
 	if _, pool := x.(Pool); pool && (t.Process() == lang.EngineProcess || t.Key == "" && t.state != waiting) {
 		return localExecutor{}
@@ -119,7 +119,7 @@ func (r *run) start(t *task) {
 		started, took := time.Now(), time.Duration(0)
 		err := r.attempt(w)
 		if err != nil && !w.ShownOnly() { // a stage that was killed during its commit has succeeded
-			if m, completeErr := r.Store.Complete(w.Key); completeErr != nil {
+			if m, completeErr := r.plan.Store.Complete(w.Key); completeErr != nil {
 				err = completeErr
 			} else if m != nil {
 				w.result, err = m, nil
@@ -142,26 +142,26 @@ func (r *run) acquire(t *task) (ready bool, err error) {
 	if t.Key == "" || t.lock != nil {
 		return true, nil
 	}
-	if t.lock, err = r.Store.TryLock(t.Key); err != nil {
+	if t.lock, err = r.plan.Store.TryLock(t.Key); err != nil {
 		return false, err
 	}
 	if t.lock == nil {
 		r.awaitLock(t)
 		return false, nil
 	}
-	if t.pool == nil && r.Store.HasJob(t.Key) {
+	if t.pool == nil && r.plan.Store.HasJob(t.Key) {
 		return false, fmt.Errorf("a job that another run has submitted to a cluster makes it: use the executor of that run, "+
-			"which waits for the job or finds that it has ended (%s)", r.Store.Jobs(t.Key))
+			"which waits for the job or finds that it has ended (%s)", r.plan.Store.Jobs(t.Key))
 	}
 	return !r.reuseStored(t), nil
 }
 
 // newWork describes the next attempt at a task.
 func (r *run) newWork(t *task) *Work {
-	w := &Work{Node: t.Node, Kill: r.Kill, experiment: r.Experiment, store: r.Store, Folder: r.folder, lock: t.lock,
-		executor: r.executorOf(t), Estimate: t.Estimate}
+	w := &Work{Node: t.Node, Kill: r.options.Kill, experiment: r.plan.Experiment, store: r.plan.Store, Folder: r.folder,
+		lock: t.lock, executor: r.executorOf(t), Estimate: t.Estimate}
 	w.Assignment = runs.Assignment{Address: t.Address, Key: t.Key, Inputs: map[string]string{},
-		Missing: map[string]*runs.MissingError{}, Store: r.Store.Dir(), CPUs: t.Resources.CPUs, GPUs: t.gpus,
+		Missing: map[string]*runs.MissingError{}, Store: r.plan.Store.Dir(), CPUs: t.Resources.CPUs, GPUs: t.gpus,
 		Attempt: t.attempts + 1, Revision: Revision()}
 	if t.pool == nil {
 		w.CPUs, w.lease = t.request.Need.CPUs, t.lease.File()
