@@ -31,6 +31,7 @@ var retiredWords = []retired{
 	{`\bpool\b`, "stages/internal/lm/", "sharedCache"},
 	{`\bExecute\(`, "bfcl/", "StepOutcomes"},
 	{`(Job|Work)\) Execute\(`, "engine/", "RunProgram, ExecuteHere"},
+	{`(if|case|;|&&|\|\|) [tmw]\.Key [!=]= ""`, "engine/", "shownOnly, ShownOnly"},
 	{`l\.named\b|\bsetOnce\b`, "engine/lang/", "stageNamed, setValueOrigin"},
 	{`\bc\.runs\(|\bc\.plan\(`, "cmd/rcgrpo/", "does, newPlan"},
 	{`\.\(interface ?\{|\bvar \w+ interface ?\{`, code + "engine/ reports/",

@@ -136,7 +136,7 @@ func (r *run) joinOthers(others []machine.Lease) {
 	for _, q := range slices.Clone(r.queued.Waiting) {
 		t := r.byAddress[q.ID]
 		same := func(o machine.Lease) bool { return o.Key == t.Key && o.Store == r.sharing.ledger.Store }
-		if t.Key != "" && t.lock == nil && slices.ContainsFunc(others, same) {
+		if !t.shownOnly() && t.lock == nil && slices.ContainsFunc(others, same) {
 			r.queued.Remove(q)
 			r.sharing.delayed = append(r.sharing.delayed, func() { r.awaitLock(t) })
 		}

@@ -77,16 +77,16 @@ func (r *run) publishFile(t *task, m *artifact.Manifest, c plan.Copy) (how strin
 		}
 	}
 	temp := string(r.folder)
-	if work := r.plan.Store.Work(m.Key); m.Key != "" && disk.Exists(work) {
+	if work := r.plan.Store.Work(m.Key); !m.ShownOnly() && disk.Exists(work) {
 		temp = work
 	}
 	return how, copyFile(from, to, temp, m.Ended())
 }
 
-// source returns the file to publish. The output of a result without a key is in the run folder and has no record,
-// so its size and digest are set.
+// source returns the file to publish. Output that is only shown is in the run folder and has no record, so its size and
+// digest are set.
 func (r *run) source(m *artifact.Manifest, c *plan.Copy) (from string, err error) {
-	if m.Key != "" {
+	if !m.ShownOnly() {
 		a, err := r.plan.Store.Open(m, c.Port)
 		if err != nil {
 			return "", err

@@ -225,6 +225,10 @@ func (t *task) unblocked() bool {
 	return t.state == waiting && !slices.ContainsFunc(t.reads, open) && !slices.ContainsFunc(t.records, open)
 }
 
+// shownOnly reports whether the output of a task is shown in the run folder and not committed, because inputs are
+// missing. A task that waits may have no key for another reason: it is not known before all inputs are.
+func (t *task) shownOnly() bool { return t.Key == "" && t.state != waiting }
+
 // measure detects the machine and returns an error for every node that can never fit.
 func (r *run) measure() error {
 	open := slices.DeleteFunc(slices.Clone(r.tasks), func(t *task) bool { return t.state == ended })
@@ -308,8 +312,7 @@ func (r *run) failure() error {
 // fetched, waits for inputs that are made again, or becomes ready.
 func (r *run) resolve(t *task) {
 	if slices.ContainsFunc(t.reads, func(up *task) bool { return up.manifest == nil }) {
-		// A kind with AfterFailures: its output is only shown.
-		t.Key = ""
+		t.Key = "" // a kind with AfterFailures: its output is only shown
 		r.queue(t)
 		return
 	}
@@ -439,7 +442,7 @@ func (r *run) onEnded(t *task, attempt int, m *artifact.Manifest, err error, too
 	switch {
 	case err != nil:
 		r.stageFailed(t, attempt, err, took)
-	case t.Key == "":
+	case t.shownOnly():
 		r.show(t, took)
 	default:
 		r.finish(t, runs.EventDone, m)
@@ -449,7 +452,7 @@ func (r *run) onEnded(t *task, attempt int, m *artifact.Manifest, err error, too
 
 // stageFailed ends a task whose stage returned an error or was killed, unless its retry block names the failure.
 func (r *run) stageFailed(t *task, attempt int, err error, took time.Duration) {
-	if t.Key != "" { // a killed stage could not discard its unfinished output
+	if !t.shownOnly() { // a killed stage could not discard its unfinished output
 		r.recordError(r.plan.Store.Discard(t.Key))
 	}
 	t.attempts = attempt
@@ -535,7 +538,7 @@ func (r *run) fail(t *task, err error, took time.Duration) {
 	log := r.folder.Log(t.Address)
 	lines := runs.LastLines(log)
 	f := &runs.Failure{Text: err.Error(), Cause: failureCause(err, ofLastAttempt(lines)), Log: log, Lines: lines}
-	if work := r.plan.Store.Work(t.Key); t.Key != "" && disk.Exists(work) {
+	if work := r.plan.Store.Work(t.Key); !t.shownOnly() && disk.Exists(work) {
 		f.Work = work
 	}
 	r.emit(runs.Event{Address: t.Address, Kind: runs.EventFailed, Text: err.Error(), Seconds: took.Seconds(), Path: log,

@@ -44,7 +44,7 @@ func (r *run) executorOf(t *task) Executor {
 	if x == nil {
 		x = r.options.Executor
 	}
-	if _, pool := x.(Pool); pool && (t.Process() == lang.EngineProcess || t.Key == "" && t.state != waiting) {
+	if _, pool := x.(Pool); pool && (t.Process() == lang.EngineProcess || t.shownOnly()) {
 		return localExecutor{}
 	}
 	return x
@@ -129,7 +129,7 @@ func (r *run) start(t *task) {
 			took = time.Since(started)
 		}
 		var m *artifact.Manifest
-		if err == nil && t.Key != "" {
+		if err == nil && !w.ShownOnly() {
 			m, err = r.deliver(t, w.result, took)
 		}
 		return func() { r.onEnded(t, w.Attempt, m, err, took) }
@@ -139,7 +139,7 @@ func (r *run) start(t *task) {
 // acquire acquires the lock of a task's key. ready is false after an error, if the store has the result now, or if
 // another process holds the lock, for which the task then waits.
 func (r *run) acquire(t *task) (ready bool, err error) {
-	if t.Key == "" || t.lock != nil {
+	if t.shownOnly() || t.lock != nil {
 		return true, nil
 	}
 	if t.lock, err = r.plan.Store.TryLock(t.Key); err != nil {

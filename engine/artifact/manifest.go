@@ -34,7 +34,7 @@ type Parts map[string]string
 type Manifest struct {
 	// Sum is, in a remote store, the SHA-256 of the manifest's text with zeros in the place of the sum; see ParseManifest.
 	Sum        string            `json:"sum,omitempty"`
-	Key        string            `json:"key"`
+	Key        string            `json:"key"` // "" with ShownOnly
 	Kind       string            `json:"kind"`
 	Version    int               `json:"version"`
 	Experiment string            `json:"experiment"`
@@ -55,6 +55,10 @@ type Manifest struct {
 	Ranks     *Ranks `json:"ranks,omitempty"` // of a stage with several processes; nil: one
 	Begun     string `json:"begun,omitempty"` // key of the shorter result of its series that the stage resumed from
 }
+
+// ShownOnly reports whether the manifest describes output that a run shows in its folder and does not commit, because
+// inputs are missing. Such a manifest has neither a key nor outputs.
+func (m *Manifest) ShownOnly() bool { return m.Key == "" }
 
 // Ranks records the processes that shared a stage. PeakBytes of the manifest is the sum of theirs.
 type Ranks struct {

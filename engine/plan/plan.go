@@ -292,7 +292,7 @@ func (p *Plan) rebuildAbsent(planned map[*lang.Node]*Planned) {
 func (p *Plan) findDuplicates() {
 	first := map[string]*Planned{}
 	for _, d := range p.Nodes {
-		if d.Verb != MustRun || d.Key == "" || d.Force {
+		if keyKnown := d.Key != ""; !keyKnown || d.Verb != MustRun || d.Force {
 			continue
 		}
 		if twin := first[d.Key]; twin != nil {
