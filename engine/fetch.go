@@ -34,8 +34,8 @@ func (r *run) fetchPlanned() {
 	}
 }
 
-// awaitFetched makes a report wait for the results behind its inputs that the remote store has: it reads their records,
-// and fetched results end in any order, that of an input also before that of its own inputs.
+// awaitFetched makes a report wait for the results behind its inputs that the remote store has: it reads their
+// manifests, and fetched results end in any order, that of an input also before that of its own inputs.
 func (t *task) awaitFetched(below *task, seen map[*task]bool) {
 	for _, up := range below.reads {
 		if seen[up] {
@@ -43,7 +43,7 @@ func (t *task) awaitFetched(below *task, seen map[*task]bool) {
 		}
 		seen[up] = true
 		if below != t && up.Verb == plan.Fetch && !slices.Contains(t.reads, up) {
-			t.records = append(t.records, up)
+			t.awaits = append(t.awaits, up)
 			up.readers = append(up.readers, t)
 		}
 		t.awaitFetched(up, seen)

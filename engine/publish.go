@@ -83,8 +83,8 @@ func (r *run) publishFile(t *task, m *artifact.Manifest, c plan.Copy) (how strin
 	return how, copyFile(from, to, temp, m.Ended())
 }
 
-// source returns the file to publish. Output that is only shown is in the run folder and has no record, so its size and
-// digest are set.
+// source returns the file to publish. Output that is only shown is in the run folder and in no manifest, so its size
+// and digest are set.
 func (r *run) source(m *artifact.Manifest, c *plan.Copy) (from string, err error) {
 	if !m.ShownOnly() {
 		a, err := r.plan.Store.Open(m, c.Port)

@@ -177,7 +177,7 @@ type task struct {
 	why       string         // of a failed or skipped one
 	manifest  *artifact.Manifest
 	reads     []*task
-	records   []*task // further results that it waits for (awaitFetched)
+	awaits    []*task // further results that it waits for (awaitFetched)
 	readers   []*task
 	path      time.Duration // expected time from its start to the end of the longest path through it
 	lock      *artifact.Lock
@@ -215,14 +215,14 @@ func (r *run) link() {
 		for _, reader := range t.readers {
 			t.path = max(t.path, reader.path)
 		}
-		t.path += max(t.Estimate, time.Second) // stages without a record count the same
+		t.path += max(t.Estimate, time.Second) // stages without an estimate count the same
 	}
 }
 
 // unblocked reports whether all nodes that a waiting task reads have ended.
 func (t *task) unblocked() bool {
 	open := func(up *task) bool { return up.state != ended }
-	return t.state == waiting && !slices.ContainsFunc(t.reads, open) && !slices.ContainsFunc(t.records, open)
+	return t.state == waiting && !slices.ContainsFunc(t.reads, open) && !slices.ContainsFunc(t.awaits, open)
 }
 
 // shownOnly reports whether the output of a task is shown in the run folder and not committed, because inputs are

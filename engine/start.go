@@ -298,7 +298,7 @@ func (w *Work) checkFiles() error {
 	return nil
 }
 
-// AttemptVariable names the record of the job that executes a stage (package slurm). A record with the next number
+// AttemptVariable names the spec of the job that executes a stage (package slurm). A spec with the next number
 // replaces it.
 const AttemptVariable = "RCGRPO_ATTEMPT"
 
@@ -308,7 +308,7 @@ func (w *Work) checkHeld() error {
 		n, err := strconv.Atoi(filepath.Base(path))
 		if err != nil || !disk.Exists(path) || disk.Exists(path+".exit") ||
 			disk.Exists(filepath.Join(filepath.Dir(path), strconv.Itoa(n+1))) {
-			return fmt.Errorf("another job executes this stage: the record %s is no longer the newest, or has an end", path)
+			return fmt.Errorf("another job executes this stage: the spec %s is no longer the newest, or has an end", path)
 		}
 	}
 	if f := cmp.Or(w.lock.File(), w.inherited); f != nil {

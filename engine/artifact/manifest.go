@@ -125,7 +125,7 @@ func (m *Manifest) output(port string) (Output, error) {
 	return o, nil
 }
 
-// File returns the record of a file of a port; ok is false if the port does not have it.
+// File returns the entry of a file of a port; ok is false if the port does not have it.
 func (m *Manifest) File(port, name string) (f FileInfo, ok bool) {
 	for _, o := range m.Outputs[port].Objects() {
 		for _, f := range o.Files {
@@ -227,7 +227,7 @@ func (m *Manifest) Check() error {
 	return nil
 }
 
-// check returns an error unless ports, objects and files are below the folders of a store and the records of the
+// check returns an error unless ports, objects and files are below the folders of a store and the entries of the
 // objects add up. Each manifest that is read has this check: those of a bundle come from a stranger.
 func (m *Manifest) check() error {
 	if len(m.Parts) > mostEntries || m.Ranks != nil && len(m.Ranks.PeakBytes)+len(m.Ranks.Waited) > mostEntries {
@@ -250,7 +250,7 @@ func isLocal(name string) bool {
 	return filepath.IsLocal(filepath.FromSlash(name)) && path.Clean(name) == name && name != "."
 }
 
-// check returns an error unless the names in the record of an object are local and its digest follows from its files.
+// check returns an error unless the names in the entry of an object are local and its digest follows from its files.
 func (o Output) check() error {
 	var sum int64
 	before := ""
@@ -264,7 +264,7 @@ func (o Output) check() error {
 		before, sum = f.Name, sum+f.Bytes
 	}
 	if got := treeDigest(o.Files); got != o.Digest || sum != o.Bytes || sum < 0 {
-		return fmt.Errorf("its record does not add up: its files give digest %.16s and %d bytes", got, sum)
+		return fmt.Errorf("its entry does not add up: its files give digest %.16s and %d bytes", got, sum)
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ type Copy struct {
 }
 
 // Copies returns the published files of a result. Their paths follow from the settings of the stage; of an output that
-// is a folder, the record names the files below it. For output that is only shown, no sizes and digests are known.
+// is a folder, the manifest names the files below it. For output that is only shown, no sizes and digests are known.
 func (p *Plan) Copies(n *lang.Node, m *artifact.Manifest) (all []Copy) {
 	for _, pub := range p.Experiment.Publishes(n) {
 		if m.ShownOnly() {
