@@ -74,8 +74,20 @@ func (g *Staging) Abort() error { return g.store.Discard(g.key) }
 
 // Commit makes the files of a result durable, moves them to their objects and names its manifest: from then on Lookup
 // finds it. m gets its Key and Outputs; types holds the artifact type of each declared port. A declared port that was
-// not written, or a written one that was not declared, is an error. After an error the key has no new result and Abort
-// may follow. If it is an error of the last part, after the flush, or a kill, Complete commits the result later.
+// not written, or a written one that was not declared, is an error. It has three phases:
+//
+//  1. finish lists and hashes the files of each port, and gives them the mode and the time of files of results. The
+//     folder of each object gets the name of its digest, inside staging/KEY. After an error or a kill in this phase the
+//     key has no new result: Abort, or the next Begin, removes the output.
+//  2. The staged manifest is written beside the objects, in one step. From then on all output is written, Discard
+//     leaves it alone, and any process that acquires the lock of the key finishes the commit (Complete).
+//  3. complete calls name: a flush of the file system, which serves all commits that wait for one; a rename of each
+//     object to objects/DIGEST, unless it is there; a rename of the manifest to results/KEY.json. With the last one the
+//     result begins to count. Then the pointer of the address follows, and staging/KEY is removed. Any process may
+//     repeat each step, except after a failed flush: that removes the output, because files may be lost.
+//
+// A power cut after the flush may take names, but no contents: the result is then absent or not here (Store.Flush). A
+// power cut before it may tear files whose staged manifest is whole, so Complete hashes all of them.
 func (g *Staging) Commit(m Manifest, types map[string]string) (*Manifest, error) {
 	m.Key = g.key
 	m.Outputs = make(map[string]Output, len(types))
