@@ -92,7 +92,7 @@ func (a *adoption) poll() {
 	}
 	a.events.Read(a.holder.Run.Events(a.holder.Address), a.observe)
 	if a.guard == nil && a.holder.PID != 0 && a.holder.Alive() {
-		if a.guard = a.holder.Adopt(); a.guard != nil {
+		if a.guard = a.holder.Adopt(a.plan.Store, a.task.Key); a.guard != nil {
 			a.report()
 		}
 	}
@@ -144,7 +144,7 @@ func (a *adoption) stop(cause error) {
 // saw its engine alive, was killed, or could not start rcgrpo.
 func (a *adoption) end() error {
 	proc.KillSession(a.holder.PID)
-	if text := proc.KillMarked(ScratchMark(a.plan.Store.Work(a.task.Key))); text != "" {
+	if text := proc.KillMarked(proc.ScratchMark(a.plan.Store.Work(a.task.Key))); text != "" {
 		a.note(a.task.Address, "%s", text)
 	}
 	a.events.Read(a.holder.Run.Events(a.holder.Address), a.observe)

@@ -334,10 +334,6 @@ test $RCGRPO_PARENT != %[3]d || exit $%[1]s
 exec %[4]s`, codeVariable, childVariable, os.Getpid(), strings.Join(words, " ")), err
 }
 
-// ScratchMark is a variable in the environment of a stage's process or program and of the processes that it starts. The
-// engine finds those that have left its session by it or by proc.LimitOf it.
-func ScratchMark(dir string) string { return "RCGRPO_SCRATCH=" + dir }
-
 // Recovered reports that this process was the shell of the stage's program, which ended after its engine was killed.
 // Dir has the program's files; Execute starts nothing and returns how the program ended.
 func (j *Job) Recovered() bool { return j.work.code != nil }
@@ -349,7 +345,7 @@ func (j *Job) Recovered() bool { return j.work.code != nil }
 // If the engine is killed, the program continues; its shell holds the key's lock and commits the output at the end. The
 // output of a program with secrets goes through the engine, which masks it, so such a program ends at its next line.
 func (j *Job) RunProgram(ctx context.Context, p Program) error {
-	w, mark := j.work, ScratchMark(j.Dir)
+	w, mark := j.work, proc.ScratchMark(j.Dir)
 	if w.resumes { // processes of a program whose engine or shell was killed
 		j.note(proc.KillMarked(mark))
 	}

@@ -4,9 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -226,34 +224,4 @@ func TestLedgerThatCannotBeLockedFailsTheStage(t *testing.T) {
 	})
 	disk.Lack(nil)
 	wantEvent(t, r, runs.EventFailed, "toy.b", "share the machine with other runs")
-}
-
-// stoppableEngine starts an engine as a process and returns it and its output.
-func stoppableEngine(t *testing.T, l *enginetest.Lab) (cmd *exec.Cmd, out *strings.Builder) {
-	t.Helper()
-	cmd, out = l.Engine(), &strings.Builder{}
-	cmd.Stdout = out
-	must.OK(t, cmd.Start())
-	t.Cleanup(func() {
-		cmd.Process.Signal(syscall.SIGCONT)
-		cmd.Process.Kill()
-		cmd.Wait()
-	})
-	return cmd, out
-}
-
-// stopEngine sends SIGSTOP and waits until the engine is stopped.
-func stopEngine(t *testing.T, engine *exec.Cmd) {
-	t.Helper()
-	must.OK(t, engine.Process.Signal(syscall.SIGSTOP))
-	until(t, "the engine is stopped", func() bool { return proc.Stopped(engine.Process.Pid) })
-}
-
-// continueEngine sends SIGCONT and waits until the engine has ended.
-func continueEngine(t *testing.T, engine *exec.Cmd, out *strings.Builder) {
-	t.Helper()
-	engine.Process.Signal(syscall.SIGCONT)
-	if err := engine.Wait(); err != nil {
-		t.Errorf("the first run, continued: %v\n%s", err, out)
-	}
 }

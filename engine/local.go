@@ -42,7 +42,7 @@ func (localExecutor) Execute(ctx context.Context, w *Work, observe func(runs.Eve
 	}
 	// Programs of the stage lead sessions of their own; they end with it, however it ends.
 	p, err := proc.Start(proc.Command{Args: append([]string{binary}, w.Args()...), Env: w.Env(os.Environ()),
-		Files: append([]*os.File{nil, w.Log, w.Log}, w.Held()...), Mark: ScratchMark(w.store.Work(w.Key))})
+		Files: append([]*os.File{nil, w.Log, w.Log}, w.Held()...), Mark: proc.ScratchMark(w.store.Work(w.Key))})
 	if err != nil {
 		return fmt.Errorf("start %s: %w", binary, err)
 	}

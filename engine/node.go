@@ -130,7 +130,7 @@ func runNode(
 	if err != nil {
 		return err
 	}
-	proc.LimitLocks(ScratchMark(store.Work(a.Key)))
+	proc.LimitLocks(proc.ScratchMark(store.Work(a.Key)))
 	if os.Getenv(childVariable) == "" {
 		return fmt.Errorf("%s must be started by an engine, which holds its lock", a.Address)
 	}

@@ -315,6 +315,21 @@ func KillSession(leader int) {
 // of a program; "" if there were none.
 func KillMarked(mark string) string { return killLeftovers(0, 0, mark) }
 
+// ScratchMark is a variable in the environment of a stage's process or program and of the processes that it starts. The
+// engine finds those that have left its session by it or by LimitOf it, and adopts no process without it.
+func ScratchMark(dir string) string { return "RCGRPO_SCRATCH=" + dir }
+
+// Marked reports whether a process has a mark, in its environment or its limits.
+func Marked(pid int, mark string) bool { return hasMark(mark)(pid) }
+
+func hasMark(mark string) func(pid int) bool {
+	limit := regexp.MustCompile(fmt.Sprintf(`(?m)^Max file locks +%d `, LimitOf(mark)))
+	return func(pid int) bool {
+		limits, _ := os.ReadFile(File(pid, "limits"))
+		return limit.Match(limits) || bytes.Contains(environment(pid), []byte(mark+"\x00"))
+	}
+}
+
 // LimitOf returns the number that marks processes which have cleared their environment: Linux counts no locks of files,
 // but a process inherits the limit of their number, and /proc/PID/limits shows it.
 func LimitOf(mark string) uint64 {
@@ -332,16 +347,12 @@ func LimitLocks(mark string) {
 // those that have left the session with its mark ("": none) in their environment or limits. They started since that
 // tick.
 func killLeftovers(session int, since uint64, mark string) string {
-	limit := regexp.MustCompile(fmt.Sprintf(`(?m)^Max file locks +%d `, LimitOf(mark)))
+	marked := hasMark(mark)
 	names, left := killAll(func(pid int, s Stat) bool {
 		if s.session == 0 || s.group == session || s.Start < since || pid == os.Getpid() { // session 0 is the kernel's
 			return false
 		}
-		if s.session == session || mark == "" {
-			return s.session == session
-		}
-		limits, _ := os.ReadFile(File(pid, "limits"))
-		return limit.Match(limits) || bytes.Contains(environment(pid), []byte(mark+"\x00"))
+		return s.session == session || mark != "" && marked(pid)
 	})
 	switch {
 	case len(names) == 0:

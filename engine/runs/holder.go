@@ -67,10 +67,11 @@ func (h Holder) Text() string {
 	return text
 }
 
-// Adopt makes this process responsible for the stage until the file is closed; nil if another engine is responsible.
-// Process 1, which a stranger's store may name, is no stage: kill(-1) would end all processes of the user.
-func (h Holder) Adopt() *os.File {
-	if h.PID <= 1 || h.remote() || h.Run.Live() {
+// Adopt makes this process responsible for the stage of a key until the file is closed; nil if another engine is
+// responsible. A stranger's store may name any process of the user as its holder, and an adopted one may be killed, so
+// the process must have the mark of the stage.
+func (h Holder) Adopt(store *artifact.Store, key string) *os.File {
+	if h.remote() || h.Run.Live() || !proc.Marked(h.PID, proc.ScratchMark(store.Work(key))) {
 		return nil
 	}
 	f, err := os.OpenFile(h.Run.Path("nodes", FileName(h.Address)+".adopter"), os.O_CREATE|os.O_RDWR, 0o600)
@@ -140,11 +141,12 @@ func Orphans(store *artifact.Store) ([]Orphan, error) {
 // findOrphan returns the running stage that holds the lock of a key, if its run has ended.
 func findOrphan(store *artifact.Store, key string) *Orphan {
 	o := &Orphan{Key: key}
-	if store.Holder(key, &o.Holder) != nil || o.PID <= 1 || o.remote() || o.Run.Live() || !proc.Same(o.PID, o.Start) {
+	if store.Holder(key, &o.Holder) != nil || o.PID == 0 || o.remote() || o.Run.Live() || !proc.Same(o.PID, o.Start) ||
+		!proc.Marked(o.PID, proc.ScratchMark(store.Work(key))) {
 		return nil
 	}
 	o.Progress = ReadEvents(o.Run.Events(o.Address)).Progress
-	guard := o.Adopt()
+	guard := o.Adopt(store, key)
 	o.Taken = guard == nil
 	guard.Close() // of a nil file too
 	return o

@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
+	"rcgrpo/engine/proc"
 	"rcgrpo/engine/runs"
 	"rcgrpo/internal/must"
 )
@@ -58,16 +60,23 @@ func TestRunsBehindALinkAreRefused(t *testing.T) {
 	must.Match(t, err, "is no folder but a link or a file")
 }
 
-// A stranger's store may name any process as the holder of a lock.
-func TestProcess1IsNoStage(t *testing.T) {
+// A stranger's store may name any process of the user as the holder of a lock. It is no stage, so nothing kills it.
+func TestAProcessOfTheUserIsNoStage(t *testing.T) {
 	store := must.Get(artifact.Open(filepath.Join(t.TempDir(), "store")))(t)
 	key := fmt.Sprintf("%064x", 1)
 	lock := must.Get(store.TryLock(key))(t)
-	h, _ := runs.Assignment{}.Holder(runs.Folder(t.TempDir())).WithProcess(1)
-	must.OK(t, os.Mkdir(h.Run.Path("nodes"), 0o700))
-	must.OK(t, h.Write(lock.File()))
-	if all := must.Get(runs.Orphans(store))(t); len(all) != 0 || h.Adopt() != nil {
-		t.Errorf("process 1 is the orphan %v, or was adopted", all)
+	for name, mark := range map[string]string{"of the user": "", "of the stage": proc.ScratchMark(store.Work(key))} {
+		p := must.Get(proc.Start(proc.Command{Args: []string{"/bin/sleep", "600"}, Mark: mark}))(t)
+		h, _ := runs.Assignment{}.Holder(runs.Folder(t.TempDir())).WithProcess(p.PID)
+		must.OK(t, os.Mkdir(h.Run.Path("nodes"), 0o700))
+		must.OK(t, h.Write(lock.File()))
+		guard := h.Adopt(store, key)
+		guard.Close() // of a nil file too
+		if all := must.Get(runs.Orphans(store))(t); (len(all) == 1) != (mark != "") || (guard != nil) != (mark != "") {
+			t.Errorf("a process %s: got the orphans %v, adopted: %v", name, all, guard != nil)
+		}
+		syscall.Kill(p.PID, syscall.SIGKILL)
+		p.Wait(t.Context(), nil, nil)
 	}
 	must.OK(t, lock.Unlock())
 }

@@ -4,9 +4,11 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -130,6 +132,9 @@ func (a *attempt) replaced() bool {
 	return ended || disk.Exists(filepath.Join(filepath.Dir(a.path), strconv.Itoa(a.n+1))) || !disk.Exists(a.path)
 }
 
+// jobName is the form of newName. scancel gets the name, and a stranger's spec may name other jobs of the user.
+var jobName = regexp.MustCompile(`^rcgrpo-[0-9a-f]{8}-[0-9a-f]{8}$`)
+
 // readAttempt reads a spec.
 func readAttempt(path string) (*attempt, error) {
 	n, err := strconv.Atoi(filepath.Base(path))
@@ -137,7 +142,11 @@ func readAttempt(path string) (*attempt, error) {
 		return nil, err
 	}
 	a := &attempt{path: path, n: n}
-	return a, disk.ReadJSON(path, disk.MaxRecord, &a.spec)
+	err = disk.ReadJSON(path, disk.MaxRecord, &a.spec)
+	if err == nil && !jobName.MatchString(a.Name) {
+		err = fmt.Errorf("%s is no spec of a job: remove it", path)
+	}
+	return a, err
 }
 
 // attempts returns the attempts of a key in their order.

@@ -11,7 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/internal/alive"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/runs"
 	"rcgrpo/internal/must"
 )
 
@@ -101,7 +104,7 @@ func TestTheEndOfAnAttemptIsDecidedOnce(t *testing.T) {
 func TestAJobThatStartsLateFindsItsEnd(t *testing.T) {
 	beat, lost := alive.SetTimes(time.Second, time.Minute)
 	defer alive.SetTimes(beat, lost)
-	a := &attempt{path: filepath.Join(t.TempDir(), "1"), spec: spec{Beat: beat, Lost: lost}}
+	a := &attempt{path: filepath.Join(t.TempDir(), "1"), spec: spec{Name: newName("01234567"), Beat: beat, Lost: lost}}
 	must.OK(t, createJSON(a.path, a.spec))
 	want := must.Get(a.end(exit{Cause: causeCancelled}))(t)
 	for _, when := range []string{"at its first start", "at its second start"} {
@@ -132,5 +135,35 @@ func TestAJobWithoutAnAttemptOrASignOfLifeStops(t *testing.T) {
 			defer a.startBeat(sync.OnceFunc(func() { close(replaced) }))()
 			<-replaced
 		})
+	}
+}
+
+// A stranger's store may have another program in the place of the copy that jobs execute.
+func TestAForeignProgramIsReplacedByTheCopy(t *testing.T) {
+	own, x := filepath.Join(t.TempDir(), "rcgrpo"), NewExecutor(lang.Slurm{})
+	must.OK(t, os.WriteFile(own, []byte("ours"), 0o700))
+	digest := must.Get(artifact.FileDigest(own))(t)
+	program := filepath.Join(t.TempDir(), digest[:digestLength], "rcgrpo")
+	must.OK(t, os.MkdirAll(filepath.Dir(program), 0o700))
+	must.OK(t, os.WriteFile(program, []byte("theirs"), 0o700))
+	for range 2 {
+		must.OK(t, x.copyBinary(own, program))
+		if got := string(must.Get(os.ReadFile(program))(t)); got != "ours" {
+			t.Errorf("got the program %q, want the copy of ours", got)
+		}
+	}
+}
+
+// scancel cancels the jobs of a name, and a list of names is a name too.
+func TestARecordNamesOnlyJobsOfThisProgram(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "1")
+	for name, want := range map[string]string{newName("0123456789abcdef"): "", "": "is no spec",
+		"rcgrpo-01234567-89abcdef,backup": "is no spec"} {
+		must.OK(t, runs.WriteJSON(path, spec{Name: name}))
+		if _, err := readAttempt(path); want == "" {
+			must.OK(t, err)
+		} else {
+			must.Match(t, err, want)
+		}
 	}
 }

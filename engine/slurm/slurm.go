@@ -32,6 +32,7 @@ type Executor struct {
 
 	mu       sync.Mutex
 	binaries map[string]string // digests by path
+	intact   map[string]bool   // copies of these whose digest was checked, by path
 
 	asking       bool             // a call of squeue runs
 	asked        time.Time        // when the newest call began
@@ -55,7 +56,8 @@ func New(site *lang.Site) map[string]engine.Executor {
 
 // NewExecutor returns an executor with these settings.
 func NewExecutor(s lang.Slurm) *Executor {
-	x := &Executor{Slurm: s, submitting: make(chan struct{}, mostSubmissions), binaries: map[string]string{}}
+	x := &Executor{Slurm: s, submitting: make(chan struct{}, mostSubmissions), binaries: map[string]string{},
+		intact: map[string]bool{}}
 	x.limit = sync.OnceValue(func() time.Duration { return x.partitionLimit(context.Background()) })
 	return x
 }
@@ -227,7 +229,7 @@ func (j *job) create() error {
 	}
 	var errs []error
 	for _, c := range j.copies { // only now no collection removes them
-		errs = append(errs, copyBinary(c[0], c[1]))
+		errs = append(errs, j.copyBinary(c[0], c[1]))
 	}
 	for _, path := range []string{j.Run.Events(j.attempt.Address), j.file("out")} {
 		errs = append(errs, os.WriteFile(path, nil, 0o600))
@@ -323,9 +325,13 @@ func checkCopy(program string) error {
 	return err
 }
 
-// copyBinary copies a program unless the copy exists.
-func copyBinary(from, to string) error {
-	if disk.Exists(to) {
+// copyBinary copies a program unless the copy exists. The one in a copy of a stranger's store may be another program,
+// so its digest is checked once.
+func (x *Executor) copyBinary(from, to string) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if disk.Exists(to) && (x.intact[to] || checkCopy(to) == nil) {
+		x.intact[to] = true
 		return nil
 	}
 	if err := disk.MkdirAll(filepath.Dir(to), 0o700); err != nil {

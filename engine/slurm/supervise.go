@@ -270,7 +270,7 @@ func (a *attempt) process(
 		return end, err
 	}
 	p, err := proc.Start(proc.Command{Args: append([]string{a.Binary}, a.Args...), Env: work.Env(env), Dies: true,
-		Files: []*os.File{nil, out, out, a.alive}, Mark: engine.ScratchMark(filepath.Join(a.Store, "work", a.Key))})
+		Files: []*os.File{nil, out, out, a.alive}, Mark: proc.ScratchMark(filepath.Join(a.Store, "work", a.Key))})
 	if err != nil {
 		return end, errors.Join(&hostError{fmt.Errorf("start %s: %w", a.Binary, err)}, finish())
 	}
