@@ -37,7 +37,7 @@ const (
 
 // startReady starts every task that the queue, other runs and foreign processes allow to start.
 func (r *run) startReady() {
-	r.blocked = false
+	r.sharing.blocked = false
 	for !r.stopping && r.ctx.Err() == nil {
 		var err error
 		t := r.nextForPool()
@@ -53,8 +53,8 @@ func (r *run) startReady() {
 		}
 		r.start(t) // may find the result in the store, so that another task becomes ready
 	}
-	if !r.blocked { // the waiting task may have left the queue without admit
-		r.recordError(r.ledger.Withdraw())
+	if !r.sharing.blocked { // the waiting task may have left the queue without admit
+		r.recordError(r.sharing.ledger.Withdraw())
 	}
 }
 
@@ -74,16 +74,16 @@ func (r *run) nextForPool() *task {
 // an error, the returned task cannot be started. All runs of the user wait while the ledger is locked, and the
 // reader of this run's events may block, so admit reports after it has unlocked the ledger.
 func (r *run) admit() (t *task, err error) {
-	if err = r.ledger.Lock(r.ctx); err == nil {
+	if err = r.sharing.ledger.Lock(r.ctx); err == nil {
 		t, err = r.decide()
-		r.ledger.Unlock()
+		r.sharing.ledger.Unlock()
 	} else if r.ctx.Err() != nil {
 		return nil, nil
 	}
-	for _, report := range r.delayed {
+	for _, report := range r.sharing.delayed {
 		report()
 	}
-	r.delayed = nil
+	r.sharing.delayed = nil
 	switch {
 	case err == nil:
 		return t, nil
@@ -98,7 +98,7 @@ func (r *run) admit() (t *task, err error) {
 
 // decide is the part of admit that holds the ledger's mutex. With an error, a returned task has a share.
 func (r *run) decide() (*task, error) {
-	others, err := r.ledger.Others()
+	others, err := r.sharing.ledger.Others()
 	if err != nil {
 		return nil, err
 	}
@@ -106,27 +106,27 @@ func (r *run) decide() (*task, error) {
 	if len(r.queued.Waiting) == 0 {
 		return nil, nil
 	}
-	if head := r.queued.Waiting[0]; r.head != head {
-		r.head, r.since = head, proc.SinceBoot()
+	if head := r.queued.Waiting[0]; r.sharing.head != head {
+		r.sharing.head, r.sharing.since = head, proc.SinceBoot()
 	}
 	now := time.Now()
 	free := r.available(others, now)
 	q := r.queued.Next(now)
 	if q == nil {
 		err := r.publishRequest(others)
-		r.delayed = append(r.delayed, func() { r.recordError(err) })
+		r.sharing.delayed = append(r.sharing.delayed, func() { r.recordError(err) })
 		return nil, nil
 	}
 	t := r.byAddress[q.ID]
 	large := r.machine.Driver.WithMemory(t.Resources.GPUMemory, free)
 	if len(large) < q.Need.GPUs { // enough GPUs, but some are too small
 		r.queued.PutBack(q)
-		r.blocked = true
+		r.sharing.blocked = true
 		return nil, nil
 	}
 	t.gpus = large[:q.Need.GPUs:q.Need.GPUs]
 	r.gpus = slices.DeleteFunc(r.gpus, func(id string) bool { return slices.Contains(t.gpus, id) })
-	t.lease, err = r.ledger.Reserve(machine.Lease{Address: t.Address, Key: t.Key, CPUs: q.Need.CPUs,
+	t.lease, err = r.sharing.ledger.Reserve(machine.Lease{Address: t.Address, Key: t.Key, CPUs: q.Need.CPUs,
 		Memory: t.Resources.Memory, GPUs: t.gpus, Devices: len(t.gpus), Since: proc.SinceBoot()})
 	return t, err
 }
@@ -135,10 +135,10 @@ func (r *run) decide() (*task, error) {
 func (r *run) joinOthers(others []machine.Lease) {
 	for _, q := range slices.Clone(r.queued.Waiting) {
 		t := r.byAddress[q.ID]
-		same := func(o machine.Lease) bool { return o.Key == t.Key && o.Store == r.ledger.Store }
-		if t.Key != "" && t.lock == nil && slices.ContainsFunc(others, same) {
+		same := func(o machine.Lease) bool { return o.Key == t.Key && o.Store == r.sharing.ledger.Store }
+		if !t.shownOnly() && t.lock == nil && slices.ContainsFunc(others, same) {
 			r.queued.Remove(q)
-			r.delayed = append(r.delayed, func() { r.awaitLock(t) })
+			r.sharing.delayed = append(r.sharing.delayed, func() { r.awaitLock(t) })
 		}
 	}
 }
@@ -155,14 +155,14 @@ func (r *run) available(others []machine.Lease, now time.Time) []string {
 		}
 	}
 	couldStart := func(q *sched.Request) bool { return q.Need.GPUs > 0 && q.Need.GPUs <= len(free) }
-	if !errors.Is(r.driver.Err, machine.ErrNoDriver) && slices.ContainsFunc(r.queued.Waiting, couldStart) {
+	if !errors.Is(r.sharing.driver.Err, machine.ErrNoDriver) && slices.ContainsFunc(r.queued.Waiting, couldStart) {
 		known := r.queryDriver(now, free)
-		free = slices.DeleteFunc(free, func(id string) bool { return !known || r.driver.ForeignUse(id) != "" })
+		free = slices.DeleteFunc(free, func(id string) bool { return !known || r.sharing.driver.ForeignUse(id) != "" })
 	}
 	taken.GPUs = len(r.gpus) - len(free)
 	left := r.queued.Free.Minus(taken)
 	for _, o := range others {
-		if o.Waits && proc.SinceBoot()-o.Since > priorityAfter && o.Since < r.since {
+		if o.Waits && proc.SinceBoot()-o.Since > priorityAfter && o.Since < r.sharing.since {
 			kept := sched.Share{CPUs: min(o.CPUs, max(0, left.CPUs)), GPUs: min(o.Devices, max(0, left.GPUs)),
 				Memory: min(o.Memory, max(0, left.Memory))}
 			left, taken = left.Minus(kept), taken.Plus(kept)
@@ -177,34 +177,34 @@ func (r *run) available(others []machine.Lease, now time.Time) []string {
 
 // reserves reports whether a lease contains a GPU.
 func (r *run) reserves(o machine.Lease, id string) bool {
-	return slices.ContainsFunc(o.GPUs, func(other string) bool { return r.driver.Same(id, other) })
+	return slices.ContainsFunc(o.GPUs, func(other string) bool { return r.sharing.driver.Same(id, other) })
 }
 
 // queryDriver reports whether the driver's answer about the free GPUs is recent, and starts a query if it is not. If
 // the driver fails, it reports that once, and all GPUs count as unused.
 func (r *run) queryDriver(now time.Time, free []string) bool {
-	if r.query != nil {
+	if r.sharing.query != nil {
 		select {
-		case r.driver = <-r.query:
-			r.query = nil
+		case r.sharing.driver = <-r.sharing.query:
+			r.sharing.query = nil
 		default:
 			return false
 		}
 	}
-	if r.driver.Err != nil {
-		if !r.driverReported {
-			r.driverReported = true
-			r.delay("", "cannot check whether other processes use the GPUs: %v", r.driver.Err)
+	if r.sharing.driver.Err != nil {
+		if !r.sharing.driverReported {
+			r.sharing.driverReported = true
+			r.delay("", "cannot check whether other processes use the GPUs: %v", r.sharing.driver.Err)
 		}
 		return true
 	}
 	// The processes of a GPU that was reserved at the query may have ended since.
-	reserved := func(id string) bool { return !slices.Contains(r.driver.Free, id) }
-	if r.driver.Fresh(now) && !slices.ContainsFunc(free, reserved) {
+	reserved := func(id string) bool { return !slices.Contains(r.sharing.driver.Free, id) }
+	if r.sharing.driver.Fresh(now) && !slices.ContainsFunc(free, reserved) {
 		return true
 	}
 	query, ids := make(chan machine.GPUs, 1), slices.Clone(free)
-	r.query = query
+	r.sharing.query = query
 	go func() {
 		g := machine.QueryGPUs(r.ctx)
 		g.Free = ids
@@ -215,36 +215,36 @@ func (r *run) queryDriver(now time.Time, free []string) bool {
 
 // delay is note, once admit has unlocked the ledger.
 func (r *run) delay(address, format string, args ...any) {
-	r.delayed = append(r.delayed, func() { r.note(address, format, args...) })
+	r.sharing.delayed = append(r.sharing.delayed, func() { r.note(address, format, args...) })
 }
 
 // publishRequest records in the ledger that the first task of the queue waits, and reports for which processes.
 // It returns an error of the ledger.
 func (r *run) publishRequest(others []machine.Lease) error {
-	need := r.head.Need
+	need := r.sharing.head.Need
 	if !need.Fits(r.queued.Free) { // stages of this run must end first
 		return nil
 	}
-	r.blocked = true
+	r.sharing.blocked = true
 	reasons := leasesText(others, need)
 	foreign := 0
 	for _, id := range r.gpus {
 		reserved := func(o machine.Lease) bool { return r.reserves(o, id) }
-		use := r.driver.ForeignUse(id)
+		use := r.sharing.driver.ForeignUse(id)
 		if need.GPUs > 0 && use != "" && !slices.ContainsFunc(others, reserved) {
 			foreign++
 			reasons = append(reasons, fmt.Sprintf("GPU %s is not used: %s, and no run of yours has reserved it", id, use))
 		}
 	}
 	text := strings.Join(reasons, "; ")
-	if text != "" && text != r.reportedWait && proc.SinceBoot()-r.since > priorityAfter {
-		r.reportedWait = text
-		r.delay(r.head.ID, "waiting for its share of the machine: %s", text)
+	if text != "" && text != r.sharing.reportedWait && proc.SinceBoot()-r.sharing.since > priorityAfter {
+		r.sharing.reportedWait = text
+		r.delay(r.sharing.head.ID, "waiting for its share of the machine: %s", text)
 	}
 	if need.GPUs > len(r.gpus)-foreign { // other runs cannot free enough
-		return r.ledger.Withdraw()
+		return r.sharing.ledger.Withdraw()
 	}
-	return r.ledger.Request(need, r.head.ID, r.since)
+	return r.sharing.ledger.Request(need, r.sharing.head.ID, r.sharing.since)
 }
 
 // leasesText describes at most three leases of other runs: those with GPUs if need has some, else any.

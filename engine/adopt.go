@@ -35,7 +35,7 @@ func (r *run) awaitLock(t *task) {
 	t.state = running
 	maker := "another run"
 	var h runs.Holder
-	if r.Store.Holder(t.Key, &h) == nil {
+	if r.plan.Store.Holder(t.Key, &h) == nil {
 		maker = h.Text()
 	}
 	r.note(t.Address, "waiting: it is being made by %s", maker)
@@ -56,14 +56,14 @@ func (r *run) awaitLock(t *task) {
 // await returns the lock once it is free, or an error.
 func (a *adoption) await() (*artifact.Lock, error) {
 	poll := adoptionPoll
-	if a.Store.Shared() { // each look is answered by a file server
+	if a.plan.Store.Shared() { // each look is answered by a file server
 		poll = time.Second
 	}
 	every := time.NewTicker(poll)
 	defer every.Stop()
-	interrupted, killed := a.ctx.Done(), a.Kill
+	interrupted, killed := a.ctx.Done(), a.options.Kill
 	for {
-		if lock, err := a.Store.TryLock(a.task.Key); lock != nil || err != nil {
+		if lock, err := a.plan.Store.TryLock(a.task.Key); lock != nil || err != nil {
 			return lock, err
 		}
 		a.poll()
@@ -84,7 +84,7 @@ func (a *adoption) await() (*artifact.Lock, error) {
 // poll updates the adoption from the lock, the events and the processes.
 func (a *adoption) poll() {
 	var h runs.Holder
-	if a.Store.Holder(a.task.Key, &h) == nil && a.guard == nil && h != a.holder { // a new attempt
+	if a.plan.Store.Holder(a.task.Key, &h) == nil && a.guard == nil && h != a.holder { // a new attempt
 		a.holder, a.events = h, runs.EventReader{}
 	}
 	if a.holder.Run == "" {
@@ -92,7 +92,7 @@ func (a *adoption) poll() {
 	}
 	a.events.Read(a.holder.Run.Events(a.holder.Address), a.observe)
 	if a.guard == nil && a.holder.PID != 0 && a.holder.Alive() {
-		if a.guard = a.holder.Adopt(a.Store, a.task.Key); a.guard != nil {
+		if a.guard = a.holder.Adopt(a.plan.Store, a.task.Key); a.guard != nil {
 			a.report()
 		}
 	}
@@ -144,7 +144,7 @@ func (a *adoption) stop(cause error) {
 // saw its engine alive, was killed, or could not start rcgrpo.
 func (a *adoption) end() error {
 	proc.KillSession(a.holder.PID)
-	if text := proc.KillMarked(proc.ScratchMark(a.Store.Work(a.task.Key))); text != "" {
+	if text := proc.KillMarked(proc.ScratchMark(a.plan.Store.Work(a.task.Key))); text != "" {
 		a.note(a.task.Address, "%s", text)
 	}
 	a.events.Read(a.holder.Run.Events(a.holder.Address), a.observe)
@@ -179,7 +179,7 @@ func (r *run) onForeign(t *task, lock *artifact.Lock, err error) {
 // Where the run replaces results, only one that the adopted stage has made counts.
 func (r *run) onAdopted(t *task, lock *artifact.Lock, h runs.Holder, err error, took time.Duration) {
 	t.lock = lock
-	m, lookupErr := r.Store.Lookup(t.Key)
+	m, lookupErr := r.plan.Store.Lookup(t.Key)
 	switch {
 	case lookupErr == nil && (!t.Force || m.Started.Add(m.Duration()).After(h.Since)):
 		r.reportDone(t, m, took)
@@ -196,13 +196,13 @@ func (r *run) onAdopted(t *task, lock *artifact.Lock, h runs.Holder, err error, 
 // reportOrphans names the orphans of this experiment that this run does not need: no node has their key or may still
 // get it.
 func (r *run) reportOrphans() {
-	all, err := runs.Orphans(r.Store)
+	all, err := runs.Orphans(r.plan.Store)
 	r.recordError(err)
 	for _, o := range all {
 		needs := func(t *task) bool {
 			return t.Key == o.Key || t.Address == o.Address && t.Verb == plan.MayRun && t.state != ended
 		}
-		if o.Run.Experiment() == r.Experiment.Name && !o.Taken && !slices.ContainsFunc(r.tasks, needs) {
+		if o.Run.Experiment() == r.plan.Experiment.Name && !o.Taken && !slices.ContainsFunc(r.tasks, needs) {
 			r.note("", "no stage of this plan needs it: %s", o.Text(time.Now()))
 		}
 	}

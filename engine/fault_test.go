@@ -293,7 +293,7 @@ stage "%s" "b" {
 `, tc.kind))
 			g := l.Gate()
 			var inside enginetest.Visitor
-			var done <-chan enginetest.Record
+			var done <-chan enginetest.Outcome
 			if tc.killed {
 				inside = killEngine(l, g)
 			} else {

@@ -15,8 +15,8 @@ import (
 
 // closeRemote waits for the results that are being sent and reports those that were not.
 func (r *run) closeRemote() {
-	if n := r.Remote.Close(); n > 0 {
-		r.note("", "%d of the results are not in remote %s; `rcgrpo store push` sends what is missing", n, r.Remote.Name)
+	if n := r.plan.Remote.Close(); n > 0 {
+		r.note("", "%d of the results are not in remote %s; `rcgrpo store push` sends what is missing", n, r.plan.Remote.Name)
 	}
 }
 
@@ -34,8 +34,8 @@ func (r *run) fetchPlanned() {
 	}
 }
 
-// awaitFetched makes a report wait for the results behind its inputs that the remote store has: it reads their records,
-// and fetched results end in any order, that of an input also before that of its own inputs.
+// awaitFetched makes a report wait for the results behind its inputs that the remote store has: it reads their
+// manifests, and fetched results end in any order, that of an input also before that of its own inputs.
 func (t *task) awaitFetched(below *task, seen map[*task]bool) {
 	for _, up := range below.reads {
 		if seen[up] {
@@ -43,7 +43,7 @@ func (t *task) awaitFetched(below *task, seen map[*task]bool) {
 		}
 		seen[up] = true
 		if below != t && up.Verb == plan.Fetch && !slices.Contains(t.reads, up) {
-			t.records = append(t.records, up)
+			t.awaits = append(t.awaits, up)
 			up.readers = append(up.readers, t)
 		}
 		t.awaitFetched(up, seen)
@@ -53,7 +53,7 @@ func (t *task) awaitFetched(below *task, seen map[*task]bool) {
 // wanted returns the ports of a result that readers or published files need.
 func (r *run) wanted(t *task) []string {
 	need := slices.Clone(t.needs)
-	for _, p := range r.Experiment.Publishes(t.Node) {
+	for _, p := range r.plan.Experiment.Publishes(t.Node) {
 		need = append(need, p.Port)
 	}
 	slices.Sort(need)
@@ -62,7 +62,7 @@ func (r *run) wanted(t *task) []string {
 
 // missing returns the wanted ports that the store lacks.
 func (r *run) missing(t *task, m *artifact.Manifest) []string {
-	return slices.DeleteFunc(r.wanted(t), func(port string) bool { return r.Store.Has(m, port) })
+	return slices.DeleteFunc(r.wanted(t), func(port string) bool { return r.plan.Store.Has(m, port) })
 }
 
 // lacks reports whether a task that has ended lacks bytes that a reader needs, and adds them to its needs.
@@ -76,20 +76,20 @@ func (r *run) lacks(t, reader *task) bool {
 		}
 	}
 	return slices.ContainsFunc(reader.Inputs, func(in lang.Input) bool {
-		return in.From == t.Node && !r.Store.Has(t.manifest, in.Ref.Port)
+		return in.From == t.Node && !r.plan.Store.Has(t.manifest, in.Ref.Port)
 	})
 }
 
 // fetch starts the transfer of a task's result from the remote store. It reports false if there is none, or if that has
 // been tried.
 func (r *run) fetch(t *task) bool {
-	if r.Remote == nil || !r.Remote.Pull || t.notRemote || t.Force {
+	if r.plan.Remote == nil || !r.plan.Remote.Pull || t.notRemote || t.Force {
 		return false
 	}
 	t.state = running
 	key, started, ports, outputs := t.Key, time.Now(), r.wanted(t), t.Outputs
 	r.async(func() func() {
-		m := r.Remote.FindFor(r.ctx, map[string]map[string]string{key: outputs})[key]
+		m := r.plan.Remote.FindFor(r.ctx, map[string]map[string]string{key: outputs})[key]
 		if m == nil {
 			return func() { r.onNotFetched(t, artifact.ErrNotFound) }
 		}
@@ -97,11 +97,11 @@ func (r *run) fetch(t *task) bool {
 		for _, port := range ports {
 			size += m.Outputs[port].Bytes
 		}
-		m, err := r.Remote.Fetch(r.ctx, key, ports)
+		m, err := r.plan.Remote.Fetch(r.ctx, key, ports)
 		if err != nil {
 			return func() { r.onNotFetched(t, err) }
 		}
-		took, source := time.Since(started), fmt.Sprintf("%s from remote %s", lang.BytesText(size), r.Remote.Name)
+		took, source := time.Since(started), fmt.Sprintf("%s from remote %s", lang.BytesText(size), r.plan.Remote.Name)
 		return func() { r.onFetched(t, m, took, source) }
 	})
 	return true

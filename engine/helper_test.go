@@ -53,13 +53,13 @@ func killEngine(l *enginetest.Lab, g *enginetest.Gate) enginetest.Visitor {
 }
 
 // adopt starts a run and returns once the run has adopted a stage.
-func adopt(ctx context.Context, l *enginetest.Lab) <-chan enginetest.Record {
+func adopt(ctx context.Context, l *enginetest.Lab) <-chan enginetest.Outcome {
 	l.Helper()
 	return adoptBy(ctx, l, l.Plan())
 }
 
 // adoptBy is adopt with a plan.
-func adoptBy(ctx context.Context, l *enginetest.Lab, p *plan.Plan) <-chan enginetest.Record {
+func adoptBy(ctx context.Context, l *enginetest.Lab, p *plan.Plan) <-chan enginetest.Outcome {
 	l.Helper()
 	adopted := make(chan struct{})
 	done := l.Start(ctx, p, func(e runs.Event) {
@@ -163,7 +163,7 @@ func digestsOf(t *testing.T, stages string) map[string]string {
 }
 
 // logOf returns the log of a stage that a run started or adopted.
-func logOf(t *testing.T, r enginetest.Record, address string) string {
+func logOf(t *testing.T, r enginetest.Outcome, address string) string {
 	t.Helper()
 	e, ok := r.Find(runs.EventStarted, address)
 	if !ok {
@@ -183,7 +183,7 @@ func wantDigests(l *enginetest.Lab, when string, want map[string]string) {
 }
 
 // wantEvent returns the first event of a kind and a short address; its text must contain all of texts.
-func wantEvent(t *testing.T, r enginetest.Record, kind runs.EventKind, address string, texts ...string) runs.Event {
+func wantEvent(t *testing.T, r enginetest.Outcome, kind runs.EventKind, address string, texts ...string) runs.Event {
 	t.Helper()
 	e, ok := r.Find(kind, address)
 	if !ok {
@@ -194,7 +194,7 @@ func wantEvent(t *testing.T, r enginetest.Record, kind runs.EventKind, address s
 }
 
 // wantFailure checks that a stage failed with a cause and a part of its error, and returns the failure.
-func wantFailure(t *testing.T, r enginetest.Record, address, cause, text string) *runs.Failure {
+func wantFailure(t *testing.T, r enginetest.Outcome, address, cause, text string) *runs.Failure {
 	t.Helper()
 	e, ok := r.Find(runs.EventFailed, address)
 	if !ok || e.Failure.Cause != cause || e.Failure.Text != e.Text || !strings.Contains(e.Text, text) {

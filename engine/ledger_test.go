@@ -64,8 +64,8 @@ func (o otherRun) others() (all []machine.Lease) {
 	return all
 }
 
-// startNoted starts the experiment. The channels receive the texts of its notes and its record.
-func startNoted(l *enginetest.Lab) (notes <-chan string, done <-chan enginetest.Record) {
+// startNoted starts the experiment. The channels receive the texts of its notes and its outcome.
+func startNoted(l *enginetest.Lab) (notes <-chan string, done <-chan enginetest.Outcome) {
 	l.Helper()
 	texts := make(chan string, 64)
 	return texts, l.Start(l.Context(), l.Plan(), func(e runs.Event) {
@@ -75,7 +75,7 @@ func startNoted(l *enginetest.Lab) (notes <-chan string, done <-chan enginetest.
 	})
 }
 
-func wantSuccess(t *testing.T, r enginetest.Record) {
+func wantSuccess(t *testing.T, r enginetest.Outcome) {
 	t.Helper()
 	if r.Err != nil {
 		t.Errorf("the run: got %v, want success\n%s", r.Err, r)

@@ -25,9 +25,9 @@ import (
 // error does not fail the stage, since its result is safe.
 func (r *run) publish(t *task, m *artifact.Manifest) {
 	changed := false
-	for _, c := range r.Copies(t.Node, m) {
+	for _, c := range r.plan.Copies(t.Node, m) {
 		how, err := r.publishFile(t, m, c)
-		to := filepath.Join(r.Experiment.Dir, filepath.FromSlash(c.To))
+		to := filepath.Join(r.plan.Experiment.Dir, filepath.FromSlash(c.To))
 		switch {
 		case errors.Is(err, errForeign):
 			r.note(m.Address, "%s is not published: the file there is no copy of a result. Move or remove it", to)
@@ -39,7 +39,7 @@ func (r *run) publish(t *task, m *artifact.Manifest) {
 		}
 	}
 	if changed && t.Verb == plan.UpToDate {
-		r.recordError(r.Store.Remember(r.Experiment.Name, t.Address, m.Key))
+		r.recordError(r.plan.Store.Remember(r.plan.Experiment.Name, t.Address, m.Key))
 	}
 }
 
@@ -48,14 +48,14 @@ var errForeign = errors.New("the file is no copy of a result")
 
 // publishFile publishes one file and reports how: "" if the copy existed. A copy of another result is replaced.
 func (r *run) publishFile(t *task, m *artifact.Manifest, c plan.Copy) (how string, err error) {
-	if err := refuseLinks(r.Experiment.Dir, path.Dir(c.To)); err != nil {
+	if err := refuseLinks(r.plan.Experiment.Dir, path.Dir(c.To)); err != nil {
 		return "", err
 	}
 	from, err := r.source(m, &c)
 	if err != nil {
 		return "", err
 	}
-	to := filepath.Join(r.Experiment.Dir, filepath.FromSlash(c.To))
+	to := filepath.Join(r.plan.Experiment.Dir, filepath.FromSlash(c.To))
 	how = "published"
 	info, err := os.Lstat(to)
 	switch {
@@ -66,7 +66,7 @@ func (r *run) publishFile(t *task, m *artifact.Manifest, c plan.Copy) (how strin
 	case err != nil:
 		return "", err
 	default:
-		if same, err := r.IsCopy(to, info, c.FileInfo, m.Ended()); err != nil || same {
+		if same, err := r.plan.IsCopy(to, info, c.FileInfo, m.Ended()); err != nil || same {
 			if same && !info.ModTime().Equal(m.Ended()) {
 				disk.Chtimes(to, m.Ended()) // otherwise it is hashed again
 			}
@@ -77,17 +77,17 @@ func (r *run) publishFile(t *task, m *artifact.Manifest, c plan.Copy) (how strin
 		}
 	}
 	temp := string(r.folder)
-	if work := r.Store.Work(m.Key); m.Key != "" && disk.Exists(work) {
+	if work := r.plan.Store.Work(m.Key); !m.ShownOnly() && disk.Exists(work) {
 		temp = work
 	}
 	return how, copyFile(from, to, temp, m.Ended())
 }
 
-// source returns the file to publish. The output of a result without a key is in the run folder and has no record,
-// so its size and digest are set.
+// source returns the file to publish. Output that is only shown is in the run folder and in no manifest, so its size
+// and digest are set.
 func (r *run) source(m *artifact.Manifest, c *plan.Copy) (from string, err error) {
-	if m.Key != "" {
-		a, err := r.Store.Open(m, c.Port)
+	if !m.ShownOnly() {
+		a, err := r.plan.Store.Open(m, c.Port)
 		if err != nil {
 			return "", err
 		}
@@ -111,9 +111,9 @@ func (r *run) isOldCopy(t *task, c plan.Copy, file string, info fs.FileInfo) (bo
 	}
 	last := t.Last
 	if t.Verb == plan.UpToDate { // then t.Last is the result to publish
-		last, _ = r.Store.Last(r.Experiment.Name, t.Address)
+		last, _ = r.plan.Store.Last(r.plan.Experiment.Name, t.Address)
 	}
-	if last != nil && !r.Paranoid && info.ModTime().Equal(last.Ended()) {
+	if last != nil && !r.plan.Paranoid && info.ModTime().Equal(last.Ended()) {
 		if f, ok := last.File(c.Port, c.Name); ok && f.Bytes == info.Size() {
 			return true, nil
 		}
@@ -126,9 +126,9 @@ func (r *run) isOldCopy(t *task, c plan.Copy, file string, info fs.FileInfo) (bo
 // inputs have shown.
 func (r *run) findContents() map[string]bool {
 	all := map[string]bool{}
-	manifests, _, _ := r.Store.Manifests() // without a manifest a copy counts as the user's, and stays
+	manifests, _, _ := r.plan.Store.Manifests() // without a manifest a copy counts as the user's, and stays
 	for _, m := range manifests {
-		if m.Experiment != r.Experiment.Name {
+		if m.Experiment != r.plan.Experiment.Name {
 			continue
 		}
 		for _, output := range m.Outputs {
@@ -139,13 +139,13 @@ func (r *run) findContents() map[string]bool {
 			}
 		}
 	}
-	folders, _ := runs.Folders(r.Store, r.Experiment.Name)
+	folders, _ := runs.Folders(r.plan.Store, r.plan.Experiment.Name)
 	for _, folder := range folders {
-		for _, n := range r.Nodes {
+		for _, n := range r.plan.Nodes {
 			if !n.Kind.AfterFailures { // it has a result or nothing
 				continue
 			}
-			for _, pub := range r.Experiment.Publishes(n.Node) {
+			for _, pub := range r.plan.Experiment.Publishes(n.Node) {
 				shown := filepath.Join(folder.Shown(n.Address), pub.Port, filepath.FromSlash(pub.File))
 				if digest, err := artifact.FileDigest(shown); err == nil {
 					all[digest] = true

@@ -88,7 +88,7 @@ func TestOldCopiesAreReplaced(t *testing.T) {
 	wantFile(l, "page.txt", "end\n")
 }
 
-// A record in a shared store cannot choose which file of the user is replaced.
+// A manifest in a shared store cannot choose which file of the user is replaced.
 func TestAPoisonedRecordReplacesNoFile(t *testing.T) {
 	dir := t.TempDir()
 	sharedLab(t, dir).MustRun()
@@ -109,6 +109,6 @@ func TestAPoisonedRecordReplacesNoFile(t *testing.T) {
 	l.Want(l.MustRun(), runs.EventFetched, "light.a", "light.b", "page.report")
 	wantFile(l, "site.hcl", site)
 	if disk.Exists(filepath.Join(l.Dir, "notes.txt")) {
-		t.Error("a record has made a file of its choice")
+		t.Error("a manifest has made a file of its choice")
 	}
 }

@@ -87,10 +87,13 @@ type rankFailure struct {
 	Crashed bool // a signal ended the process
 }
 
-// failureOf describes an error of a rank. An error whose method Echo returns true follows from the failure of another
-// rank.
+// Echo is an error that a stage returns in a rank because another rank has failed, if the method Echo returns true: the
+// ranks lost contact, for example. The supervisor then reports the failure of the other rank (causality).
+type Echo interface{ Echo() bool }
+
+// failureOf describes an error of a rank.
 func failureOf(rank int, err error) rankFailure {
-	var e interface{ Echo() bool }
+	var e Echo
 	return rankFailure{Failure: runs.Failure{Text: err.Error(), Cause: CauseOf(err)}, Rank: rank,
 		Echo: errors.As(err, &e) && e.Echo()}
 }

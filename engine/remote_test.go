@@ -62,7 +62,7 @@ func TestASecondMachineExecutesNothing(t *testing.T) {
 	wantList(t, "starts", l.Starts())
 	wantFile(l, "page.txt", first.Read("page.txt"))
 	for _, name := range []string{"light.a", "light.b"} {
-		wantEqual(t, name, l.Planned(name).Verb, plan.NotHere) // its record is here without its bytes
+		wantEqual(t, name, l.Planned(name).Verb, plan.NotHere) // its manifest is here without its bytes
 	}
 	must.OK(t, os.RemoveAll(dir)) // a local hit needs no remote
 	l.Want(l.MustRun(), runs.EventFetched)
@@ -89,16 +89,16 @@ func TestAChangedStageFetchesTheInputsThatItReads(t *testing.T) {
 func TestAMissIsReportedAndItsStageRuns(t *testing.T) {
 	nodes, files := "results/*", "objects/*/*"
 	for what, change := range map[string]func(dir string){
-		"a damaged record": func(dir string) { edit(dir, nodes, flip) },
-		"a damaged file":   func(dir string) { edit(dir, files, flip) },
-		"no files":         func(dir string) { os.RemoveAll(filepath.Join(dir, "objects")) },
-		"a record that is a pipe": func(dir string) {
+		"a damaged manifest": func(dir string) { edit(dir, nodes, flip) },
+		"a damaged file":     func(dir string) { edit(dir, files, flip) },
+		"no files":           func(dir string) { os.RemoveAll(filepath.Join(dir, "objects")) },
+		"a manifest that is a pipe": func(dir string) {
 			edit(dir, nodes, func(file string) { must.OK(t, errors.Join(os.Remove(file), unix.Mkfifo(file, 0o600))) })
 		},
 		"a file that is a pipe": func(dir string) {
 			edit(dir, files, func(file string) { must.OK(t, errors.Join(os.Remove(file), unix.Mkfifo(file, 0o600))) })
 		},
-		"a record that links to itself": func(dir string) {
+		"a manifest that links to itself": func(dir string) {
 			edit(dir, nodes, func(file string) { must.OK(t, errors.Join(os.Remove(file), os.Symlink(file, file))) })
 		},
 		"a size of 2^55 bytes with a link to a device": func(dir string) {
@@ -109,19 +109,19 @@ func TestAMissIsReportedAndItsStageRuns(t *testing.T) {
 			rewrite(t, dir, func(m *artifact.Manifest) { change(m, func(f *artifact.FileInfo) { f.Bytes = 1 << 39 }) })
 			edit(dir, files, func(file string) { must.OK(t, errors.Join(os.Remove(file), os.Symlink("/dev/zero", file))) })
 		},
-		"a file that is larger than its record": func(dir string) {
+		"a file that is larger than its entry": func(dir string) {
 			edit(dir, files, func(file string) { must.OK(t, errors.Join(os.Chmod(file, 0o600), os.Truncate(file, 1<<39))) })
 		},
-		"a record without a port": func(dir string) {
+		"a manifest without a port": func(dir string) {
 			rewrite(t, dir, func(m *artifact.Manifest) {
 				m.Outputs["other"] = m.Outputs["out"]
 				delete(m.Outputs, "out")
 			})
 		},
-		"a record without outputs": func(dir string) {
+		"a manifest without outputs": func(dir string) {
 			rewrite(t, dir, func(m *artifact.Manifest) { m.Outputs = nil })
 		},
-		"a record of another type": func(dir string) {
+		"a manifest of another type": func(dir string) {
 			rewrite(t, dir, func(m *artifact.Manifest) {
 				o := m.Outputs["out"]
 				o.Type = "checkpoint"
@@ -171,7 +171,7 @@ func replaceFile(file string, b []byte) {
 	os.WriteFile(file, b, 0o600)
 }
 
-// rewrite changes each record of a remote store and its hash.
+// rewrite changes each manifest of a remote store and its hash.
 func rewrite(t *testing.T, dir string, f func(m *artifact.Manifest)) {
 	edit(dir, "results/*", func(file string) {
 		var m artifact.Manifest
@@ -181,7 +181,7 @@ func rewrite(t *testing.T, dir string, f func(m *artifact.Manifest)) {
 	})
 }
 
-// change changes each file of a record's port out, and the size of the port.
+// change changes each file of a manifest's port out, and the size of the port.
 func change(m *artifact.Manifest, f func(*artifact.FileInfo)) {
 	o := m.Outputs["out"]
 	o.Bytes = 0

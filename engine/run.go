@@ -44,10 +44,10 @@ func Run(ctx context.Context, p *plan.Plan, o Options, observe func(runs.Event))
 		observe(runs.Event{Time: time.Now(), Kind: runs.EventEnded, Counts: p.Counts()})
 		return nil
 	}
-	r := &run{Options: o, observe: observe, ctx: ctx, inPools: map[Pool]int{},
+	r := &run{options: o, observe: observe, ctx: ctx, inPools: map[Pool]int{},
 		handlers: make(chan func())}
-	if r.Executor == nil {
-		r.Executor = localExecutor{}
+	if r.options.Executor == nil {
+		r.options.Executor = localExecutor{}
 	}
 	errs := []error{r.open(p)}
 	if errs[0] == nil {
@@ -78,7 +78,7 @@ func (r *run) open(p *plan.Plan) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, release()) }()
-	if r.Plan, err = p.Current(); err != nil {
+	if r.plan, err = p.Current(); err != nil {
 		return err
 	}
 	r.contents = sync.OnceValue(r.findContents)
@@ -86,20 +86,20 @@ func (r *run) open(p *plan.Plan) (err error) {
 	if err := r.measure(); err != nil {
 		return err
 	}
-	folder, lock, err := createRunFolder(r.Plan)
+	folder, lock, err := createRunFolder(r.plan)
 	if err != nil {
 		return err
 	}
 	r.folder, r.pinned = folder, map[string]bool{}
-	for _, n := range r.Nodes {
+	for _, n := range r.plan.Nodes {
 		r.pinned[n.Key] = true
 	}
 	stopBeat := alive.Beat(lock) // for other hosts
 	r.closers = append(r.closers, lock.Close, func() error { stopBeat(); return nil })
-	if r.ledger, err = machine.OpenLedger(string(folder), r.Store.Dir()); err != nil {
+	if r.sharing.ledger, err = machine.OpenLedger(string(folder), r.plan.Store.Dir()); err != nil {
 		return err
 	}
-	r.closers = append(r.closers, r.ledger.Close)
+	r.closers = append(r.closers, r.sharing.ledger.Close)
 	if r.events, err = runs.OpenEventLog(folder.Journal()); err != nil {
 		return err
 	}
@@ -109,43 +109,46 @@ func (r *run) open(p *plan.Plan) (err error) {
 
 // execute runs the loop and completes the run. It returns its errors, one per cause.
 func (r *run) execute() []error {
-	r.emit(runs.Event{Kind: runs.EventPlanned, Counts: r.Counts(), Path: string(r.folder)})
+	r.emit(runs.Event{Kind: runs.EventPlanned, Counts: r.plan.Counts(), Path: string(r.folder)})
 	r.reportOrphans()
-	r.Remote.Report(func(address, text string) { r.note(address, "%s", text) })
-	err, flushErr := r.loop(), r.Store.Flush()
+	r.plan.Remote.Report(func(address, text string) { r.note(address, "%s", text) })
+	err, flushErr := r.loop(), r.plan.Store.Flush()
 	r.closeRemote()
-	_, staleErr := r.Store.RemoveStale() // of processes of a killed run that have ended since open
+	_, staleErr := r.plan.Store.RemoveStale() // of processes of a killed run that have ended since open
 	r.recordError(staleErr)
 	r.emit(runs.Event{Kind: runs.EventEnded, Counts: r.outcome(), Path: string(r.folder)})
 	return []error{err, flushErr, r.recordErr}
 }
 
-// run is one execution of a plan. Only loop changes the fields, except for the record; async work reads what is set
-// before the loop.
+// run is one execution of a plan. Only loop changes the fields, except for those that mu guards; async work reads what
+// is set before the loop.
 type run struct {
-	*plan.Plan
-	Options
-	pinned    map[string]bool // keys
-	closers   []func() error
-	contents  func() map[string]bool // digests of all files of results, found at the first call
-	folder    runs.Folder
+	plan    *plan.Plan // as of the start of the run
+	options Options
+	ctx     context.Context
+	folder  runs.Folder
+	closers []func() error
+
+	pinned   map[string]bool        // keys
+	contents func() map[string]bool // digests of all files of results, found at the first call
+
 	tasks     []*task
 	byAddress map[string]*task
-	ctx       context.Context
+	failed    []*task
 	handlers  chan func() // of the ends of async work
 	pending   int         // sends to handlers that will come
-	failed    []*task
-	stopping  bool // ctx has ended
+	stopping  bool        // ctx has ended
 
+	// The schedule: which tasks are ready, and what of this machine and of the pools is free for them.
 	queued    sched.Queue
-	poolQueue []*task      // ready for a pool, longest path first
-	inPools   map[Pool]int // tasks that each pool executes
-	sharing
-	moment  int // counts ends, for the schedule
-	machine machine.Machine
-	gpus    []string // ids of the free devices
+	poolQueue []*task         // ready for a pool, longest path first
+	inPools   map[Pool]int    // tasks that each pool executes
+	moment    int             // counts ends
+	machine   machine.Machine // as detected at the start
+	gpus      []string        // ids of the free devices
+	sharing   sharing         // with other runs
 
-	record    sync.Mutex // guards the fields below
+	mu        sync.Mutex // guards the fields below
 	events    *runs.EventLog
 	observe   func(runs.Event)
 	recordErr error
@@ -174,7 +177,7 @@ type task struct {
 	why       string         // of a failed or skipped one
 	manifest  *artifact.Manifest
 	reads     []*task
-	records   []*task // further results that it waits for (awaitFetched)
+	awaits    []*task // further results that it waits for (awaitFetched)
 	readers   []*task
 	path      time.Duration // expected time from its start to the end of the longest path through it
 	lock      *artifact.Lock
@@ -190,7 +193,7 @@ type task struct {
 // link makes the tasks and their edges, estimates their paths and ends those without work.
 func (r *run) link() {
 	r.byAddress = map[string]*task{}
-	for _, n := range r.Nodes {
+	for _, n := range r.plan.Nodes {
 		t := &task{Planned: n}
 		if n.Verb == plan.UpToDate || n.NotHere() { // Fetch: see fetchPlanned
 			t.state, t.manifest = ended, n.Manifest
@@ -212,21 +215,25 @@ func (r *run) link() {
 		for _, reader := range t.readers {
 			t.path = max(t.path, reader.path)
 		}
-		t.path += max(t.Estimate, time.Second) // stages without a record count the same
+		t.path += max(t.Estimate, time.Second) // stages without an estimate count the same
 	}
 }
 
 // unblocked reports whether all nodes that a waiting task reads have ended.
 func (t *task) unblocked() bool {
 	open := func(up *task) bool { return up.state != ended }
-	return t.state == waiting && !slices.ContainsFunc(t.reads, open) && !slices.ContainsFunc(t.records, open)
+	return t.state == waiting && !slices.ContainsFunc(t.reads, open) && !slices.ContainsFunc(t.awaits, open)
 }
+
+// shownOnly reports whether the output of a task is shown in the run folder and not committed, because inputs are
+// missing. A task that waits may have no key for another reason: it is not known before all inputs are.
+func (t *task) shownOnly() bool { return t.Key == "" && t.state != waiting }
 
 // measure detects the machine and returns an error for every node that can never fit.
 func (r *run) measure() error {
 	open := slices.DeleteFunc(slices.Clone(r.tasks), func(t *task) bool { return t.state == ended })
 	needGPUs := slices.ContainsFunc(open, func(t *task) bool { return t.Resources.GPUs > 0 && r.poolOf(t) == nil })
-	r.machine = machine.Detect(r.ctx, r.Experiment.Site, needGPUs)
+	r.machine = machine.Detect(r.ctx, r.plan.Experiment.Site, needGPUs)
 	var errs []error
 	for _, t := range open {
 		why := r.machine.Unfit(t.Node)
@@ -237,7 +244,7 @@ func (r *run) measure() error {
 			errs = append(errs, fmt.Errorf("%s %s", t.Address, why))
 		}
 	}
-	r.gpus, r.driver = slices.Clone(r.machine.GPUs), r.machine.Driver
+	r.gpus, r.sharing.driver = slices.Clone(r.machine.GPUs), r.machine.Driver
 	r.queued.Free = sched.Share{CPUs: r.machine.CPUs, GPUs: len(r.gpus), Memory: r.machine.Memory}
 	return errors.Join(errs...)
 }
@@ -256,9 +263,9 @@ func (r *run) loop() error {
 		}
 	}
 	interrupted := r.ctx.Done()
-	for r.startReady(); r.pending > 0 || r.blocked; r.startReady() {
+	for r.startReady(); r.pending > 0 || r.sharing.blocked; r.startReady() {
 		var again <-chan time.Time
-		if r.blocked { // the ledger may answer differently soon
+		if r.sharing.blocked { // the ledger may answer differently soon
 			again = time.After(admitEvery)
 		}
 		select {
@@ -305,8 +312,7 @@ func (r *run) failure() error {
 // fetched, waits for inputs that are made again, or becomes ready.
 func (r *run) resolve(t *task) {
 	if slices.ContainsFunc(t.reads, func(up *task) bool { return up.manifest == nil }) {
-		// A kind with AfterFailures: its output is only shown.
-		t.Key = ""
+		t.Key = "" // a kind with AfterFailures: its output is only shown
 		r.queue(t)
 		return
 	}
@@ -333,7 +339,7 @@ func (r *run) pin(key string) error {
 		return nil
 	}
 	r.pinned[key] = true
-	return r.folder.Pin(r.Store, key)
+	return r.folder.Pin(r.plan.Store, key)
 }
 
 // reuseStored ends a task whose result is in the store, and fails it if the store cannot be read. It reports whether
@@ -342,7 +348,7 @@ func (r *run) reuseStored(t *task) bool {
 	if t.Force {
 		return false
 	}
-	switch m, err := r.Store.Lookup(t.Key); {
+	switch m, err := r.plan.Store.Lookup(t.Key); {
 	case err == nil && len(r.missing(t, m)) == 0:
 		r.unlock(t)
 		r.reuse(t, m)
@@ -414,12 +420,12 @@ func (r *run) unqueue(t *task) {
 func (r *run) deliver(t *task, m *artifact.Manifest, took time.Duration) (*artifact.Manifest, error) {
 	if m == nil {
 		var err error
-		if m, err = r.Store.Lookup(t.Key); err != nil {
+		if m, err = r.plan.Store.Lookup(t.Key); err != nil {
 			return nil, fmt.Errorf("the stage succeeded, but its result is %w", err)
 		}
 	}
 	r.reportDone(t, m, took)
-	r.Remote.Send(r.ctx, m)
+	r.plan.Remote.Send(r.ctx, m)
 	return m, nil
 }
 
@@ -436,7 +442,7 @@ func (r *run) onEnded(t *task, attempt int, m *artifact.Manifest, err error, too
 	switch {
 	case err != nil:
 		r.stageFailed(t, attempt, err, took)
-	case t.Key == "":
+	case t.shownOnly():
 		r.show(t, took)
 	default:
 		r.finish(t, runs.EventDone, m)
@@ -446,8 +452,8 @@ func (r *run) onEnded(t *task, attempt int, m *artifact.Manifest, err error, too
 
 // stageFailed ends a task whose stage returned an error or was killed, unless its retry block names the failure.
 func (r *run) stageFailed(t *task, attempt int, err error, took time.Duration) {
-	if t.Key != "" { // a killed stage could not discard its unfinished output
-		r.recordError(r.Store.Discard(t.Key))
+	if !t.shownOnly() { // a killed stage could not discard its unfinished output
+		r.recordError(r.plan.Store.Discard(t.Key))
 	}
 	t.attempts = attempt
 	switch {
@@ -483,7 +489,7 @@ func (r *run) reportDone(t *task, m *artifact.Manifest, took time.Duration) {
 		}
 	}
 	r.publish(t, m)
-	r.recordError(r.Store.RemoveWork(t.Key))
+	r.recordError(r.plan.Store.RemoveWork(t.Key))
 }
 
 // reuse ends a task with a result of the store.
@@ -495,7 +501,7 @@ func (r *run) reuse(t *task, m *artifact.Manifest) {
 // finishReused publishes a result that this run has not made and ends its task.
 func (r *run) finishReused(t *task, how runs.EventKind, m *artifact.Manifest) {
 	r.publish(t, m)
-	r.recordError(r.Store.Remember(r.Experiment.Name, t.Address, t.Key))
+	r.recordError(r.plan.Store.Remember(r.plan.Experiment.Name, t.Address, t.Key))
 	r.finish(t, how, m)
 }
 
@@ -532,7 +538,7 @@ func (r *run) fail(t *task, err error, took time.Duration) {
 	log := r.folder.Log(t.Address)
 	lines := runs.LastLines(log)
 	f := &runs.Failure{Text: err.Error(), Cause: failureCause(err, ofLastAttempt(lines)), Log: log, Lines: lines}
-	if work := r.Store.Work(t.Key); t.Key != "" && disk.Exists(work) {
+	if work := r.plan.Store.Work(t.Key); !t.shownOnly() && disk.Exists(work) {
 		f.Work = work
 	}
 	r.emit(runs.Event{Address: t.Address, Kind: runs.EventFailed, Text: err.Error(), Seconds: took.Seconds(), Path: log,
@@ -548,7 +554,7 @@ func (r *run) fail(t *task, err error, took time.Duration) {
 
 // skipAfterFailure skips a task that no longer starts, and reports whether it did.
 func (r *run) skipAfterFailure(t *task) bool {
-	if len(r.failed) == 0 || r.KeepGoing || t.Kind.AfterFailures {
+	if len(r.failed) == 0 || r.options.KeepGoing || t.Kind.AfterFailures {
 		return false
 	}
 	r.skip(t, r.failed[0].Address+" failed (--keep-going continues with the stages that do not need it)")
@@ -583,8 +589,8 @@ func (r *run) emit(e runs.Event) {
 	if e.Time.IsZero() {
 		e.Time = time.Now()
 	}
-	r.record.Lock()
-	defer r.record.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if err := r.events.Write(e); err != nil {
 		r.recordErr = cmp.Or(r.recordErr, fmt.Errorf("write events: %w", err))
 	}
@@ -601,7 +607,7 @@ func (r *run) recordError(err error) {
 	if err == nil || errors.Is(err, os.ErrNotExist) {
 		return
 	}
-	r.record.Lock()
-	defer r.record.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.recordErr = cmp.Or(r.recordErr, err)
 }

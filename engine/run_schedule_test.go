@@ -42,8 +42,8 @@ func (s *scripted) Execute(ctx context.Context, w *engine.Work, observe func(run
 }
 
 // run runs a plan in the background.
-func (s *scripted) run(l *enginetest.Lab, p *plan.Plan, o engine.Options) <-chan enginetest.Record {
-	done := make(chan enginetest.Record)
+func (s *scripted) run(l *enginetest.Lab, p *plan.Plan, o engine.Options) <-chan enginetest.Outcome {
+	done := make(chan enginetest.Outcome)
 	go func() { done <- l.RunPlan(l.Context(), p, o) }()
 	return done
 }

@@ -290,7 +290,7 @@ func TestTwoRunsAtOnceRunEachStageOnce(t *testing.T) {
 	notes, second := startNoted(l)
 	must.Contain(t, <-notes, "waiting")
 	inside.Pass()
-	for _, r := range []enginetest.Record{<-first, <-second} {
+	for _, r := range []enginetest.Outcome{<-first, <-second} {
 		if done, kept := r.Of(runs.EventDone), r.Of(runs.EventKept); r.Err != nil || len(done)+len(kept) != 2 {
 			t.Errorf("got %v, done %v and kept %v, want two stages in total\n%s", r.Err, done, kept, r)
 		}

@@ -40,11 +40,11 @@ type Pool interface {
 // executorOf returns the executor that the file or the site chooses for a task. A pool executes only stages that need
 // tensors or a program, and whose output is committed.
 func (r *run) executorOf(t *task) Executor {
-	x := r.Executors[r.Experiment.Site.ExecutorOf(t.Node)]
+	x := r.options.Executors[r.plan.Experiment.Site.ExecutorOf(t.Node)]
 	if x == nil {
-		x = r.Executor
+		x = r.options.Executor
 	}
-	if _, pool := x.(Pool); pool && (t.Process() == lang.EngineProcess || t.Key == "" && t.state != waiting) {
+	if _, pool := x.(Pool); pool && (t.Process() == lang.EngineProcess || t.shownOnly()) {
 		return localExecutor{}
 	}
 	return x
@@ -56,30 +56,38 @@ func (r *run) poolOf(t *task) Pool {
 	return pool
 }
 
-// Work is one attempt at a node, as an Executor receives it: in the process of the run, or in one of its own.
+// Work is one attempt at a node. The engine makes one for its Executor (newWork). A stage with a process of its own has
+// a second one there, which that process makes from the run folder (runNode).
 type Work struct {
+	// The request is the same in both processes. NewJob, outside a run, sets only Node, folders and resumes.
 	runs.Assignment
-	Node     *lang.Node
-	Folder   runs.Folder     // of the run
-	Estimate time.Duration   // of the whole stage; 0: unknown
-	Log      *os.File        // for the stage's output
-	Kill     <-chan struct{} // closed to end the stage at once, without a checkpoint; nil: never
-
+	Node       *lang.Node
+	Folder     runs.Folder // of the run
 	experiment *lang.Experiment
-	store      *artifact.Store // nil outside a run
-	lock       *artifact.Lock  // of the key; nil if the output is not committed, or in a process of its own
-	inherited  *os.File        // in a process of its own: the lock of the key
-	lease      *os.File        // nil without one, or in a process of its own
-	executor   Executor
-	rank       rank // of this process
-	alone      bool // this process executes this stage only and was no shell, so its peak memory is that of the stage
+	store      *artifact.Store
 
+	// These are set in the engine's process only. In a process of the stage's own they are zero: its standard error is
+	// the log, and the descriptors of lock and lease are inherited.
+	Estimate time.Duration   // of the whole stage; 0: unknown
+	Log      *os.File        // for the stage's output, open during the attempt
+	Kill     <-chan struct{} // closed to end the stage at once, without a checkpoint; nil: never
+	executor Executor
+	lock     *artifact.Lock // of the key; nil if the output is not committed
+	lease    *os.File       // entry in the ledger; nil if a pool executes the stage
+
+	// These are set by runNode, in a process of the stage's own only.
+	inherited *os.File // the lock of the key
+	rank      rank     // of this process
+	code      *int     // exit code of the program, whose engine was killed; nil: this process was no shell
+	alone     bool     // it executes this stage only and was no shell, so its peak memory is that of the stage
+
+	// These are the state of the execution, in the process that calls ExecuteHere. In the engine of a stage with a
+	// process of its own they stay zero, except for a result whose commit the engine had to complete.
 	parts   artifact.Parts                // of the key
 	inputs  map[string]*artifact.Manifest // by address
-	folders map[artifact.Ref]string       // outside a run: of the inputs
+	folders map[artifact.Ref]string       // of the inputs, outside a run
 	shorter *Shorter                      // result to extend, or nil
 	resumes bool                          // the scratch folder existed before
-	code    *int                          // exit code of the program, whose engine was killed; nil: none has ended
 	usage   proc.Usage                    // of the stage's programs
 	result  *artifact.Manifest            // nil before the end, or if another process committed it
 }
@@ -104,7 +112,40 @@ func (w *Work) Held() []*os.File {
 	return slices.DeleteFunc([]*os.File{w.lock.File(), w.lease}, func(f *os.File) bool { return f == nil })
 }
 
-// start executes a task in a goroutine, unless there is nothing to execute.
+// start executes a task in a goroutine, unless there is nothing to execute. This is the life of an attempt, from the
+// queue to the commit.
+//
+// All inputs of the task have ended, so resolve has computed its key, and neither the store nor the remote store has
+// the result. startReady has reserved the task's share in the ledger.
+//
+//  1. acquire acquires the lock of the key. If another process holds it, the task waits for that process, and adopts
+//     its stage when its engine has died (awaitLock). TryLock also completes a commit that a killed process has begun,
+//     so acquire looks the key up once more.
+//  2. attempt writes the Assignment into the run folder and the holder into the lock, opens the log, and calls the
+//     executor under the timeout. The executor starts the stage's process, which inherits the descriptors of the lock
+//     and of the lease (Work.Held): the kernel releases both with the last process of the stage.
+//  3. ExecuteHere runs in that process: it computes the key again, creates the scratch folder work/KEY, begins
+//     staging/KEY without what an earlier attempt left there, and runs the stage.
+//  4. Staging.Commit makes the output durable and gives it its name. From then on the result counts.
+//  5. deliver reports the result, publishes its files, removes the scratch folder and starts the push to the remote
+//     store. onEnded, in the loop, frees the share, unlocks the key and resolves the readers of the task.
+//
+// What a kill leaves, and who finds it:
+//
+//   - Before the stage's process runs: nothing in the store. The kernel releases lock and lease, and the next run
+//     starts the task.
+//   - The engine is killed while the stage runs: a stage with a process of its own continues and commits, a program's
+//     shell becomes a process that commits (shellText), and a stage inside the engine ends. Another run that wants the
+//     key finds the lock held and adopts the stage; `status` reports it as an orphan.
+//   - The stage's process is killed before its output is complete: its engine gets the exit, discards staging/KEY and
+//     follows the retry block (stageFailed). The scratch folder stays, and the next attempt can resume from it. If the
+//     engine was killed too, the next holder of the lock discards the output in step 3.
+//   - During the commit, once all output is written: this engine completes the commit below, or else the next process
+//     that acquires the lock does (TryLock, RemoveStale).
+//   - After the commit: the next run finds the result, publishes missing copies, and removes the scratch folder
+//     (RemoveStale).
+//
+// A job of a cluster takes the place of the process, and its exit file that of the exit: package slurm.
 func (r *run) start(t *task) {
 	if ready, err := r.acquire(t); !ready {
 		r.free(t)
@@ -119,7 +160,7 @@ func (r *run) start(t *task) {
 		started, took := time.Now(), time.Duration(0)
 		err := r.attempt(w)
 		if err != nil && !w.ShownOnly() { // a stage that was killed during its commit has succeeded
-			if m, completeErr := r.Store.Complete(w.Key); completeErr != nil {
+			if m, completeErr := r.plan.Store.Complete(w.Key); completeErr != nil {
 				err = completeErr
 			} else if m != nil {
 				w.result, err = m, nil
@@ -129,7 +170,7 @@ func (r *run) start(t *task) {
 			took = time.Since(started)
 		}
 		var m *artifact.Manifest
-		if err == nil && t.Key != "" {
+		if err == nil && !w.ShownOnly() {
 			m, err = r.deliver(t, w.result, took)
 		}
 		return func() { r.onEnded(t, w.Attempt, m, err, took) }
@@ -139,29 +180,29 @@ func (r *run) start(t *task) {
 // acquire acquires the lock of a task's key. ready is false after an error, if the store has the result now, or if
 // another process holds the lock, for which the task then waits.
 func (r *run) acquire(t *task) (ready bool, err error) {
-	if t.Key == "" || t.lock != nil {
+	if t.shownOnly() || t.lock != nil {
 		return true, nil
 	}
-	if t.lock, err = r.Store.TryLock(t.Key); err != nil {
+	if t.lock, err = r.plan.Store.TryLock(t.Key); err != nil {
 		return false, err
 	}
 	if t.lock == nil {
 		r.awaitLock(t)
 		return false, nil
 	}
-	if t.pool == nil && r.Store.HasJob(t.Key) {
+	if t.pool == nil && r.plan.Store.HasJob(t.Key) {
 		return false, fmt.Errorf("a job that another run has submitted to a cluster makes it: use the executor of that run, "+
-			"which waits for the job or finds that it has ended (%s)", r.Store.Jobs(t.Key))
+			"which waits for the job or finds that it has ended (%s)", r.plan.Store.Jobs(t.Key))
 	}
 	return !r.reuseStored(t), nil
 }
 
 // newWork describes the next attempt at a task.
 func (r *run) newWork(t *task) *Work {
-	w := &Work{Node: t.Node, Kill: r.Kill, experiment: r.Experiment, store: r.Store, Folder: r.folder, lock: t.lock,
-		executor: r.executorOf(t), Estimate: t.Estimate}
+	w := &Work{Node: t.Node, Kill: r.options.Kill, experiment: r.plan.Experiment, store: r.plan.Store, Folder: r.folder,
+		lock: t.lock, executor: r.executorOf(t), Estimate: t.Estimate}
 	w.Assignment = runs.Assignment{Address: t.Address, Key: t.Key, Inputs: map[string]string{},
-		Missing: map[string]*runs.MissingError{}, Store: r.Store.Dir(), CPUs: t.Resources.CPUs, GPUs: t.gpus,
+		Missing: map[string]*runs.MissingError{}, Store: r.plan.Store.Dir(), CPUs: t.Resources.CPUs, GPUs: t.gpus,
 		Attempt: t.attempts + 1, Revision: Revision()}
 	if t.pool == nil {
 		w.CPUs, w.lease = t.request.Need.CPUs, t.lease.File()
@@ -185,7 +226,7 @@ func (r *run) newWork(t *task) *Work {
 	return w
 }
 
-// attempt starts the node once, under its timeout.
+// attempt starts the node once, under its timeout; steps 2 to 4 of start.
 func (r *run) attempt(w *Work) error {
 	ctx := r.ctx
 	w.Since, w.Kills = time.Now(), proc.OOMKills()
@@ -298,7 +339,7 @@ func (w *Work) checkFiles() error {
 	return nil
 }
 
-// AttemptVariable names the record of the job that executes a stage (package slurm). A record with the next number
+// AttemptVariable names the spec of the job that executes a stage (package slurm). A spec with the next number
 // replaces it.
 const AttemptVariable = "RCGRPO_ATTEMPT"
 
@@ -308,7 +349,7 @@ func (w *Work) checkHeld() error {
 		n, err := strconv.Atoi(filepath.Base(path))
 		if err != nil || !disk.Exists(path) || disk.Exists(path+".exit") ||
 			disk.Exists(filepath.Join(filepath.Dir(path), strconv.Itoa(n+1))) {
-			return fmt.Errorf("another job executes this stage: the record %s is no longer the newest, or has an end", path)
+			return fmt.Errorf("another job executes this stage: the spec %s is no longer the newest, or has an end", path)
 		}
 	}
 	if f := cmp.Or(w.lock.File(), w.inherited); f != nil {

@@ -135,7 +135,7 @@ func (s *supervisor) signal(signal syscall.Signal) {
 	}
 }
 
-// await waits for all ranks and records those that failed. The error is not nil if they were killed
+// await waits for all ranks and collects their failures. The error is not nil if they were killed
 // because they made no progress.
 func (s *supervisor) await(ctx context.Context) (err error) {
 	stop, killed, watch := ctx.Done(), false, &hangWatch{limits: s.limits}
@@ -153,7 +153,7 @@ func (s *supervisor) await(ctx context.Context) (err error) {
 			if !e.exit.Failed() {
 				continue
 			}
-			s.record(e, killed && e.exit.Signal == syscall.SIGKILL)
+			s.addFailure(e, killed && e.exit.Signal == syscall.SIGKILL)
 			if late == nil {
 				late = time.After(rankGrace)
 			}
@@ -175,9 +175,9 @@ func (s *supervisor) await(ctx context.Context) (err error) {
 	return err
 }
 
-// record adds the failure of a rank: the one that it has left, or else how its process ended. killed reports whether
-// the supervisor has killed it after the failure of another rank.
-func (s *supervisor) record(e rankEnd, killed bool) {
+// addFailure adds the failure of a rank: the one that it has left, or else how its process ended. killed reports
+// whether the supervisor has killed it after the failure of another rank.
+func (s *supervisor) addFailure(e rankEnd, killed bool) {
 	var f rankFailure
 	left := disk.ReadJSON(failurePath(s.meet, e.rank), disk.MaxRecord, &f) == nil
 	if !left && killed {

@@ -75,6 +75,9 @@ func (c *command) runExperiment(args []string, o engine.Options, po plan.Options
 	return c.ranWith(runErr)
 }
 
+// joined is an error that errors.Join returns, such as that of engine.Run.
+type joined interface{ Unwrap() []error }
+
 // ranWith returns the error of a command after a run. The display has already printed the failures of stages, so other
 // errors, such as a file that could not be published, are printed here.
 func (c *command) ranWith(err error) error {
@@ -84,8 +87,8 @@ func (c *command) ranWith(err error) error {
 	if !displayed(err) {
 		return err
 	}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		for _, part := range joined.Unwrap() {
+	if all, ok := err.(joined); ok {
+		for _, part := range all.Unwrap() {
 			if !displayed(part) {
 				reportError(c.Command, part)
 			}

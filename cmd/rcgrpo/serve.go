@@ -16,6 +16,9 @@ import (
 	"rcgrpo/stages"
 )
 
+// server is what stages.Serving is in the binary with tensors. In the other one it has settings only.
+type server interface{ Run(context.Context) error }
+
 func serveCommand() *cobra.Command {
 	c := newExperimentCommand("serve CHECKPOINT [EXP]", "Serve a policy to clients of OpenAI's API",
 		wantArgs(1, 2, "want the folder of a checkpoint or of a Hugging Face model, a GGUF file, or an address with "+
@@ -46,7 +49,7 @@ func serveCommand() *cobra.Command {
 		if s.Slots < 1 || s.Queue < 0 || s.Context < 0 || s.MaxBody < 1 || s.Timeout <= 0 || s.Drain < 0 {
 			return misuse("--slots, --max-body and --timeout must be above 0, --queue, --context and --drain not below")
 		}
-		server, ok := any(s).(interface{ Run(context.Context) error })
+		serving, ok := any(s).(server)
 		if !ok {
 			return becomeTorchBinary("servers")
 		}
@@ -67,7 +70,7 @@ func serveCommand() *cobra.Command {
 		s.Out, s.Log = c.stdout(), c.stderr()
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
-		return server.Run(ctx)
+		return serving.Run(ctx)
 	})
 }
 

@@ -132,7 +132,7 @@ func TestABegunCommitIsCompletedAfterAKillAtAnyStep(t *testing.T) {
 	for step, ended := 1, false; !ended; step++ {
 		s := openStore(t)
 		beginCommit(t, s, content)
-		record := must.Get(os.ReadFile(s.path("staging", key("new"), recordName)))(t)
+		staged := must.Get(os.ReadFile(s.path("staging", key("new"), stagedManifest)))(t)
 		c := exec.Command(os.Args[0], "-test.run=^TestAStoreIsSoundAfterAKillAtAnyStep$")
 		c.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s a completion", killVariable, step, s.Dir()))
 		out, err := c.CombinedOutput()
@@ -143,8 +143,8 @@ func TestABegunCommitIsCompletedAfterAKillAtAnyStep(t *testing.T) {
 		m := must.Get(s.Lookup(key("new")))(t)
 		must.OK(t, s.Verify(m))
 		wantContent(t, s, m, "sub/y", "y")
-		// Another process that has read the record continues.
-		must.OK(t, files{recordName: string(record)}.write(s.path("staging", key("new"))))
+		// Another process that has read the staged manifest continues.
+		must.OK(t, files{stagedManifest: string(staged)}.write(s.path("staging", key("new"))))
 		if again := must.Get(s.Complete(key("new")))(t); again == nil || !again.SameOutputs(m) {
 			t.Errorf("step %d: completed again: got %+v, want %+v", step, again, m)
 		}
@@ -162,12 +162,12 @@ func TestABegunCommitIsCompletedAfterAKillAtAnyStep(t *testing.T) {
 func TestATornOutputIsNotCommitted(t *testing.T) {
 	one := func(dir, pattern string) string { return must.Get(filepath.Glob(filepath.Join(dir, pattern)))(t)[0] }
 	for name, tear := range map[string]func(dir string) error{
-		"a file":         func(dir string) error { return os.WriteFile(one(dir, "*/x"), []byte("ne"), 0) },
-		"no file":        func(dir string) error { return os.Remove(one(dir, "*/x")) },
-		"no port":        func(dir string) error { return os.RemoveAll(filepath.Dir(one(dir, "*/x"))) },
-		"times":          func(dir string) error { return os.Truncate(one(dir, "*/times.json"), 0) },
-		"the record":     func(dir string) error { return files{recordName: `{"key": "`}.write(dir) },
-		"another record": func(dir string) error { return files{recordName: "{}"}.write(dir) },
+		"a file":           func(dir string) error { return os.WriteFile(one(dir, "*/x"), []byte("ne"), 0) },
+		"no file":          func(dir string) error { return os.Remove(one(dir, "*/x")) },
+		"no port":          func(dir string) error { return os.RemoveAll(filepath.Dir(one(dir, "*/x"))) },
+		"times":            func(dir string) error { return os.Truncate(one(dir, "*/times.json"), 0) },
+		"the manifest":     func(dir string) error { return files{stagedManifest: `{"key": "`}.write(dir) },
+		"another manifest": func(dir string) error { return files{stagedManifest: "{}"}.write(dir) },
 	} {
 		s := openStore(t)
 		beginCommit(t, s, files{"x": "new", "times.json": "1"})

@@ -34,7 +34,7 @@ type Parts map[string]string
 type Manifest struct {
 	// Sum is, in a remote store, the SHA-256 of the manifest's text with zeros in the place of the sum; see ParseManifest.
 	Sum        string            `json:"sum,omitempty"`
-	Key        string            `json:"key"`
+	Key        string            `json:"key"` // "" with ShownOnly
 	Kind       string            `json:"kind"`
 	Version    int               `json:"version"`
 	Experiment string            `json:"experiment"`
@@ -55,6 +55,10 @@ type Manifest struct {
 	Ranks     *Ranks `json:"ranks,omitempty"` // of a stage with several processes; nil: one
 	Begun     string `json:"begun,omitempty"` // key of the shorter result of its series that the stage resumed from
 }
+
+// ShownOnly reports whether the manifest describes output that a run shows in its folder and does not commit, because
+// inputs are missing. Such a manifest has neither a key nor outputs.
+func (m *Manifest) ShownOnly() bool { return m.Key == "" }
 
 // Ranks records the processes that shared a stage. PeakBytes of the manifest is the sum of theirs.
 type Ranks struct {
@@ -121,7 +125,7 @@ func (m *Manifest) output(port string) (Output, error) {
 	return o, nil
 }
 
-// File returns the record of a file of a port; ok is false if the port does not have it.
+// File returns the entry of a file of a port; ok is false if the port does not have it.
 func (m *Manifest) File(port, name string) (f FileInfo, ok bool) {
 	for _, o := range m.Outputs[port].Objects() {
 		for _, f := range o.Files {
@@ -223,7 +227,7 @@ func (m *Manifest) Check() error {
 	return nil
 }
 
-// check returns an error unless ports, objects and files are below the folders of a store and the records of the
+// check returns an error unless ports, objects and files are below the folders of a store and the entries of the
 // objects add up. Each manifest that is read has this check: those of a bundle come from a stranger.
 func (m *Manifest) check() error {
 	if len(m.Parts) > mostEntries || m.Ranks != nil && len(m.Ranks.PeakBytes)+len(m.Ranks.Waited) > mostEntries {
@@ -246,7 +250,7 @@ func isLocal(name string) bool {
 	return filepath.IsLocal(filepath.FromSlash(name)) && path.Clean(name) == name && name != "."
 }
 
-// check returns an error unless the names in the record of an object are local and its digest follows from its files.
+// check returns an error unless the names in the entry of an object are local and its digest follows from its files.
 func (o Output) check() error {
 	var sum int64
 	before := ""
@@ -260,7 +264,7 @@ func (o Output) check() error {
 		before, sum = f.Name, sum+f.Bytes
 	}
 	if got := treeDigest(o.Files); got != o.Digest || sum != o.Bytes || sum < 0 {
-		return fmt.Errorf("its record does not add up: its files give digest %.16s and %d bytes", got, sum)
+		return fmt.Errorf("its entry does not add up: its files give digest %.16s and %d bytes", got, sum)
 	}
 	return nil
 }

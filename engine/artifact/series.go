@@ -18,8 +18,8 @@ import (
 //
 // States are in series/SERIES/LENGTH.KEY: KEY is the key of the result, SERIES the key without the length.
 
-// recordFile lists the files of a state.
-const recordFile = "record.json"
+// stateList is the file of a state that lists the others.
+const stateList = "record.json"
 
 // Shorter is a result from which a longer one of its series can resume.
 type Shorter struct {
@@ -49,7 +49,7 @@ func (g *Staging) KeepState(series string, length int) error {
 		err = errors.Join(err, seal(filepath.Join(from, filepath.FromSlash(f.Name))))
 	}
 	if err == nil {
-		err = g.store.writeJSON(from, filepath.Join(from, recordFile), files)
+		err = g.store.writeJSON(from, filepath.Join(from, stateList), files)
 	}
 	to := g.store.path("series", series, fmt.Sprintf("%d.%s", length, g.key))
 	if err == nil {
@@ -107,13 +107,13 @@ func stateName(name string) (length int, key string, ok bool) {
 	return length, key, ok && err == nil && validKey(key) == nil
 }
 
-// intactState compares the files of a state with its record, as those of an object.
+// intactState compares the files of a state with its list, as those of an object.
 func intactState(dir string) bool {
-	var record []FileInfo
-	if err := disk.ReadJSON(filepath.Join(dir, recordFile), MaxManifest, &record); err != nil {
+	var listed []FileInfo
+	if err := disk.ReadJSON(filepath.Join(dir, stateList), MaxManifest, &listed); err != nil {
 		return false
 	}
-	_, err := verifyFiles(dir, "", record, Sealed)
+	_, err := verifyFiles(dir, "", listed, Sealed)
 	return err == nil
 }
 

@@ -58,7 +58,7 @@ func TestDamagedStatesAreNotFound(t *testing.T) {
 			return errors.Join(os.Chmod(path, 0o600), os.WriteFile(path, []byte("a20 m0ments"), 0o600))
 		},
 		"a missing file":   func(_ *Store, dir string) error { return os.Remove(filepath.Join(dir, "moments")) },
-		"no record":        func(_ *Store, dir string) error { return os.Remove(filepath.Join(dir, recordFile)) },
+		"no list":          func(_ *Store, dir string) error { return os.Remove(filepath.Join(dir, stateList)) },
 		"no result beside": func(s *Store, _ string) error { return os.Remove(s.path("results", key("a20")+".json")) },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -21,9 +21,9 @@ type Staging struct {
 	ports map[string]string // folder of each port
 }
 
-// recordName is the name of the manifest of a result beside its staged ports: all of them are written, and any process
-// can complete the commit.
-const recordName = ".manifest"
+// stagedManifest is the name of a manifest beside the staged ports of its result: all of them are written, and any
+// process can complete the commit.
+const stagedManifest = ".manifest"
 
 // Begin starts a result and removes the output of an earlier attempt. The caller holds the lock of the key.
 func (s *Store) Begin(key string) (*Staging, error) {
@@ -41,7 +41,7 @@ func (s *Store) Begin(key string) (*Staging, error) {
 // lock of the key.
 func (s *Store) Discard(key string) error {
 	dir := s.path("staging", key)
-	if err := validKey(key); err != nil || disk.Exists(filepath.Join(dir, recordName)) {
+	if err := validKey(key); err != nil || disk.Exists(filepath.Join(dir, stagedManifest)) {
 		return err
 	}
 	return os.RemoveAll(dir)
@@ -74,8 +74,20 @@ func (g *Staging) Abort() error { return g.store.Discard(g.key) }
 
 // Commit makes the files of a result durable, moves them to their objects and names its manifest: from then on Lookup
 // finds it. m gets its Key and Outputs; types holds the artifact type of each declared port. A declared port that was
-// not written, or a written one that was not declared, is an error. After an error the key has no new result and Abort
-// may follow. If it is an error of the last part, after the flush, or a kill, Complete commits the result later.
+// not written, or a written one that was not declared, is an error. It has three phases:
+//
+//  1. finish lists and hashes the files of each port, and gives them the mode and the time of files of results. The
+//     folder of each object gets the name of its digest, inside staging/KEY. After an error or a kill in this phase the
+//     key has no new result: Abort, or the next Begin, removes the output.
+//  2. The staged manifest is written beside the objects, in one step. From then on all output is written, Discard
+//     leaves it alone, and any process that acquires the lock of the key finishes the commit (Complete).
+//  3. complete calls name: a flush of the file system, which serves all commits that wait for one; a rename of each
+//     object to objects/DIGEST, unless it is there; a rename of the manifest to results/KEY.json. With the last one the
+//     result begins to count. Then the pointer of the address follows, and staging/KEY is removed. Any process may
+//     repeat each step, except after a failed flush: that removes the output, because files may be lost.
+//
+// A power cut after the flush may take names, but no contents: the result is then absent or not here (Store.Flush). A
+// power cut before it may tear files whose staged manifest is whole, so Complete hashes all of them.
 func (g *Staging) Commit(m Manifest, types map[string]string) (*Manifest, error) {
 	m.Key = g.key
 	m.Outputs = make(map[string]Output, len(types))
@@ -94,7 +106,7 @@ func (g *Staging) Commit(m Manifest, types map[string]string) (*Manifest, error)
 		}
 		m.Outputs[port] = o
 	}
-	if err := g.store.writeJSON(g.dir, filepath.Join(g.dir, recordName), m); err != nil {
+	if err := g.store.writeJSON(g.dir, filepath.Join(g.dir, stagedManifest), m); err != nil {
 		return nil, fmt.Errorf("commit %s: %w", m.Address, err)
 	}
 	return &m, g.store.complete(&m)
@@ -105,7 +117,7 @@ func (g *Staging) Commit(m Manifest, types map[string]string) (*Manifest, error)
 // so it reads all of them. The caller holds the lock of the key, or has lost it to a process that does the same.
 func (s *Store) Complete(key string) (*Manifest, error) {
 	m, dir := new(Manifest), s.path("staging", key)
-	err := disk.ReadJSON(filepath.Join(dir, recordName), MaxManifest, m)
+	err := disk.ReadJSON(filepath.Join(dir, stagedManifest), MaxManifest, m)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil
@@ -127,7 +139,7 @@ func (s *Store) Complete(key string) (*Manifest, error) {
 // complete is the part of a commit that can be repeated.
 func (s *Store) complete(m *Manifest) error {
 	dir := s.path("staging", m.Key)
-	err := s.name(dir, recordName, m, m.Ports())
+	err := s.name(dir, stagedManifest, m, m.Ports())
 	if err == nil {
 		err = s.Remember(m.Experiment, m.Address, m.Key)
 	}
@@ -138,7 +150,7 @@ func (s *Store) complete(m *Manifest) error {
 	return nil
 }
 
-// finish records the files of a port, whose times.* files form an object of their own, gives them the mode and the time
+// finish lists the files of a port, whose times.* files form an object of their own, gives them the mode and the time
 // of files of results, and the folders of the objects the names of their digests.
 func (g *Staging) finish(port, typ string) (Output, error) {
 	dir := filepath.Join(g.dir, port)
@@ -196,13 +208,13 @@ func newOutput(typ string, files []FileInfo) Output {
 	return o
 }
 
-// name flushes a result, moves its objects from dir, and gives its record there, unless that is "", the name of a
-// manifest. The objects of ports must then be here. Each step may be done already, by this process or another.
+// name flushes a result, moves its objects from dir, and renames the staged manifest there, unless that is "", to its
+// name in the store. The objects of ports must then be here. Each step may be done already, by this process or another.
 //
-// The record is written before the flush, so that no manifest is ever torn. After a failed flush all is removed, as
-// another flush may succeed although files are lost. gc is kept out between the first object and the manifest: it
-// removes what no manifest names, and an object that is here already may be one that it has chosen.
-func (s *Store) name(dir, record string, m *Manifest, ports []string) error {
+// The staged manifest is written before the flush, so that no manifest is ever torn. After a failed flush all is
+// removed, as another flush may succeed although files are lost. gc is kept out between the first object and the
+// manifest: it removes what no manifest names, and an object that is here already may be one that it has chosen.
+func (s *Store) name(dir, staged string, m *Manifest, ports []string) error {
 	if err := s.flushes.flush(s.sync); err != nil {
 		return errors.Join(fmt.Errorf("flush the store %s: %w", s.dir, err), os.RemoveAll(dir))
 	}
@@ -221,10 +233,10 @@ func (s *Store) name(dir, record string, m *Manifest, ports []string) error {
 			return fmt.Errorf("port %s: %w", port, ErrNotHere)
 		}
 	}
-	if record == "" {
+	if staged == "" {
 		return nil
 	}
-	err = s.rename(filepath.Join(dir, record), s.manifestPath(m.Key))
+	err = s.rename(filepath.Join(dir, staged), s.manifestPath(m.Key))
 	if errors.Is(err, fs.ErrNotExist) && disk.Exists(s.manifestPath(m.Key)) { // another process was first
 		return nil
 	}
@@ -309,13 +321,13 @@ func (s *Store) Import(m Manifest, ports []string, fill func(o Output, dir strin
 			}
 		}
 	}
-	record := ""
+	staged := "" // the manifest is in the store
 	if have == nil {
-		record = ".fetched" // not recordName: an import is not completed but repeated
-		err = s.writeJSON(staging.dir, filepath.Join(staging.dir, record), m)
+		staged = ".fetched" // not stagedManifest: an import is not completed but repeated
+		err = s.writeJSON(staging.dir, filepath.Join(staging.dir, staged), m)
 	}
 	if err == nil {
-		err = s.name(staging.dir, record, &m, ports)
+		err = s.name(staging.dir, staged, &m, ports)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("import %s: %w", m.Address, err)

@@ -178,9 +178,9 @@ func (s *Store) Manifest(key string) (*Manifest, error) {
 	return m, nil
 }
 
-// verify compares an object with its record. It hashes the files whose time is not trusted and reports whether there
-// are none. A difference is a Problem, and the file loses its seal, so that every later Lookup finds it. Without the
-// folder of the object the error is ErrNotHere.
+// verify compares an object with its entry in a manifest. It hashes the files whose time is not trusted and reports
+// whether there are none. A difference is a Problem, and the file loses its seal, so that every later Lookup finds it.
+// Without the folder of the object the error is ErrNotHere.
 func (s *Store) verify(address string, o Output, trusted time.Time) (sealed bool, err error) {
 	return verifyFiles(s.objectDir(o.Digest), address, o.Files, trusted)
 }
@@ -232,7 +232,7 @@ func BehindLink(dir, path string) bool {
 	return false
 }
 
-// Verify is Lookup's comparison of a result with its record, whatever the times of the files.
+// Verify is Lookup's comparison of a result with its manifest, whatever the times of the files.
 func (s *Store) Verify(m *Manifest) error {
 	for _, o := range m.objects() {
 		if _, err := s.verify(m.Address, o, time.Time{}); err != nil && !errors.Is(err, ErrNotHere) {
@@ -377,8 +377,8 @@ func (a *Artifact) Path(name string) string {
 	return filepath.Join(a.Dir, filepath.FromSlash(name))
 }
 
-// Read reads a file of the artifact into memory. A store may be someone else's, so a larger one than any record is an
-// error.
+// Read reads a file of the artifact into memory. A store may be someone else's, so a file of more than disk.MaxRecord
+// bytes is an error.
 func (a *Artifact) Read(name string) ([]byte, error) {
 	return disk.ReadPlain(a.Path(name), disk.MaxRecord)
 }

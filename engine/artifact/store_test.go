@@ -130,7 +130,7 @@ func wantIntact(t *testing.T, s *Store, name, when string) {
 	}
 }
 
-// A copied store may have a pipe or an endless device in the place of a record: reading it would never end.
+// A copied store may have a pipe or an endless device in the place of a manifest: reading it would never end.
 func TestRecordsThatAreNoPlainFilesAreErrors(t *testing.T) {
 	for name, put := range map[string]func(path string) error{
 		"a pipe":   func(path string) error { return syscall.Mkfifo(path, 0o600) },
@@ -350,7 +350,7 @@ func TestCheckReadsNothingOutsideTheObjects(t *testing.T) {
 	outside := strings.Repeat("../", 20) + strings.TrimPrefix(dir, "/")
 	for want, change := range map[string]func(*Output){
 		"is not a file name of an object": func(o *Output) { o.Files[0].Name = outside + "/secret" },
-		"its record does not add up":      func(o *Output) { o.Digest = outside },
+		"its entry does not add up":       func(o *Output) { o.Digest = outside },
 	} {
 		m := *commit(t, s, "a", files{"f": "text"})
 		o := m.Outputs["out"]

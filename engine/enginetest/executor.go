@@ -59,7 +59,7 @@ type suite struct {
 }
 
 // start runs the toy with settings that its key ignores.
-func (s *suite) start(ctx context.Context, watch func(runs.Event), settings ...string) Record {
+func (s *suite) start(ctx context.Context, watch func(runs.Event), settings ...string) Outcome {
 	s.Helper()
 	s.Write("stage \"toy\" \"a\" {\n  text = \"made\"\n  " + strings.Join(settings, "\n  ") + "\n}\n")
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
@@ -68,7 +68,7 @@ func (s *suite) start(ctx context.Context, watch func(runs.Event), settings ...s
 }
 
 // run is start without an interruption.
-func (s *suite) run(settings ...string) Record {
+func (s *suite) run(settings ...string) Outcome {
 	s.Helper()
 	r := s.start(s.Context(), func(runs.Event) {}, settings...)
 	if errors.Is(r.Err, engine.ErrInterrupted) {
@@ -95,7 +95,7 @@ func (s *suite) cancel() {
 }
 
 // wantResult checks the committed output and that the commit removed the scratch folder.
-func (s *suite) wantResult(r Record) {
+func (s *suite) wantResult(r Outcome) {
 	s.Helper()
 	if r.Err != nil {
 		s.Fatalf("run: %v\n%s", r.Err, r)
@@ -108,13 +108,13 @@ func (s *suite) wantResult(r Record) {
 	}
 }
 
-func (s *suite) wantLog(r Record, want string) {
+func (s *suite) wantLog(r Outcome, want string) {
 	s.Helper()
 	started, _ := r.Find(runs.EventStarted, "toy.a")
 	must.Contain(s, string(must.Get(os.ReadFile(started.Path))(s)), want)
 }
 
-func (s *suite) wantFailure(r Record, cause, text string) {
+func (s *suite) wantFailure(r Outcome, cause, text string) {
 	s.Helper()
 	failed, ok := r.Find(runs.EventFailed, "toy.a")
 	if !ok || failed.Failure.Cause != cause || !strings.Contains(failed.Failure.Text, text) {

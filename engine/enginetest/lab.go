@@ -172,15 +172,15 @@ func (l *Lab) Tidy() {
 }
 
 // Run plans and runs the experiment.
-func (l *Lab) Run(o engine.Options) Record {
+func (l *Lab) Run(o engine.Options) Outcome {
 	l.Helper()
 	return l.RunPlan(l.Context(), l.Plan(), o)
 }
 
 // RunPlan runs a plan; each of watch receives every event.
-func (l *Lab) RunPlan(ctx context.Context, p *plan.Plan, o engine.Options, watch ...func(runs.Event)) Record {
+func (l *Lab) RunPlan(ctx context.Context, p *plan.Plan, o engine.Options, watch ...func(runs.Event)) Outcome {
 	l.Helper()
-	var r Record
+	var r Outcome
 	var mu sync.Mutex
 	r.Err = engine.Run(ctx, p, o, func(e runs.Event) {
 		mu.Lock()
@@ -194,7 +194,7 @@ func (l *Lab) RunPlan(ctx context.Context, p *plan.Plan, o engine.Options, watch
 }
 
 // MustRun is Run for an experiment without failures.
-func (l *Lab) MustRun() Record {
+func (l *Lab) MustRun() Outcome {
 	l.Helper()
 	r := l.Run(engine.Options{})
 	if r.Err != nil {
@@ -203,10 +203,10 @@ func (l *Lab) MustRun() Record {
 	return r
 }
 
-// Start runs a plan in the background. The channel receives the record.
-func (l *Lab) Start(ctx context.Context, p *plan.Plan, watch ...func(runs.Event)) <-chan Record {
+// Start runs a plan in the background. The channel receives the outcome.
+func (l *Lab) Start(ctx context.Context, p *plan.Plan, watch ...func(runs.Event)) <-chan Outcome {
 	l.Helper()
-	done := make(chan Record, 1)
+	done := make(chan Outcome, 1)
 	go func() { done <- l.RunPlan(ctx, p, engine.Options{}, watch...) }()
 	return done
 }
@@ -274,14 +274,14 @@ func (l *Lab) Starts() []string {
 	return all
 }
 
-// Record contains the events of a run and its error.
-type Record struct {
+// Outcome contains the events of a run and its error.
+type Outcome struct {
 	Events []runs.Event
 	Err    error
 }
 
 // Of returns the short addresses of the events of a kind, sorted.
-func (r Record) Of(kind runs.EventKind) []string {
+func (r Outcome) Of(kind runs.EventKind) []string {
 	var names []string
 	for _, e := range r.Events {
 		if e.Kind == kind {
@@ -293,7 +293,7 @@ func (r Record) Of(kind runs.EventKind) []string {
 }
 
 // Find returns the first event of a kind and a short address; any address if that is "".
-func (r Record) Find(kind runs.EventKind, address string) (runs.Event, bool) {
+func (r Outcome) Find(kind runs.EventKind, address string) (runs.Event, bool) {
 	for _, e := range r.Events {
 		if e.Kind == kind && (address == "" || lang.ShortAddress(e.Address) == address) {
 			return e, true
@@ -302,7 +302,7 @@ func (r Record) Find(kind runs.EventKind, address string) (runs.Event, bool) {
 	return runs.Event{}, false
 }
 
-func (r Record) String() string {
+func (r Outcome) String() string {
 	var b strings.Builder
 	for _, e := range r.Events {
 		fmt.Fprintln(&b, e.Kind, e.Address, e.Text, e.Failure)
@@ -311,7 +311,7 @@ func (r Record) String() string {
 }
 
 // Want compares the short addresses of a kind of event.
-func (l *Lab) Want(r Record, kind runs.EventKind, addresses ...string) {
+func (l *Lab) Want(r Outcome, kind runs.EventKind, addresses ...string) {
 	l.Helper()
 	if got := r.Of(kind); !slices.Equal(got, addresses) {
 		l.Errorf("%s: got %v, want %v\n%s", kind, got, addresses, r)

@@ -302,10 +302,14 @@ func (d *decoder) appendBlock(dst reflect.Value, path string, first bool) (refle
 	return dst.Index(n), fmt.Sprintf("%s[%d]", path, n)
 }
 
+// defaulted is a repeated block with defaults. The list is empty before the file is decoded, so Kind.New and LoadSite
+// cannot set them: the decoder calls setDefaults for each new element before it decodes the element's settings.
+type defaulted interface{ setDefaults() }
+
 // newBlock returns an element of a repeated block, with its defaults if the type has some.
 func newBlock(t reflect.Type) reflect.Value {
 	block := reflect.New(t)
-	if b, ok := block.Interface().(interface{ setDefaults() }); ok {
+	if b, ok := block.Interface().(defaulted); ok {
 		b.setDefaults()
 	}
 	return block.Elem()

@@ -21,10 +21,10 @@ type Copy struct {
 }
 
 // Copies returns the published files of a result. Their paths follow from the settings of the stage; of an output that
-// is a folder, the record names the files below it. A result without a key has no record, and no sizes and digests.
+// is a folder, the manifest names the files below it. For output that is only shown, no sizes and digests are known.
 func (p *Plan) Copies(n *lang.Node, m *artifact.Manifest) (all []Copy) {
 	for _, pub := range p.Experiment.Publishes(n) {
-		if m.Key == "" {
+		if m.ShownOnly() {
 			all = append(all, Copy{pub.Port, artifact.FileInfo{Name: pub.File}, pub.Name})
 		}
 		for _, o := range m.Outputs[pub.Port].Objects() {

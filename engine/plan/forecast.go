@@ -72,7 +72,7 @@ func (p *Plan) estimate() {
 // Sizer is a stage that knows from its settings how many tokens of episodes it samples and trains on, at most.
 type Sizer interface{ EpisodeTokens() float64 }
 
-// estimateTokens estimates a node without a record from the tokens that a GPU of the site processes per second.
+// estimateTokens estimates a node that has never run from the tokens that a GPU of the site processes per second.
 func (d *Planned) estimateTokens(site *lang.Site) {
 	if s, ok := d.Stage.(Sizer); ok && d.Estimate == 0 && d.Resources.GPUs > 0 && site != nil && site.GPUTokens > 0 {
 		seconds := s.EpisodeTokens() / (site.GPUTokens * float64(d.Resources.GPUs))
@@ -125,7 +125,7 @@ func (p *Plan) newSimulation(takes func(*Planned) (time.Duration, bool)) *simula
 		for _, reader := range n.readers {
 			n.path = max(n.path, reader.path)
 		}
-		n.path += max(n.time, time.Second) // without a record every stage counts the same
+		n.path += max(n.time, time.Second) // without an estimate every stage counts the same
 	}
 	return s
 }

@@ -292,7 +292,7 @@ func (p *Plan) rebuildAbsent(planned map[*lang.Node]*Planned) {
 func (p *Plan) findDuplicates() {
 	first := map[string]*Planned{}
 	for _, d := range p.Nodes {
-		if d.Verb != MustRun || d.Key == "" || d.Force {
+		if keyKnown := d.Key != ""; !keyKnown || d.Verb != MustRun || d.Force {
 			continue
 		}
 		if twin := first[d.Key]; twin != nil {
@@ -328,7 +328,7 @@ func smallest(causes []Cause) Cause {
 }
 
 // causes returns the differences between the recorded parts of an address and the current ones: version, settings
-// in their order, seed, inputs. Unknown inputs are skipped. If nothing differs and all parts are known, the record
+// in their order, seed, inputs. Unknown inputs are skipped. If nothing differs and all parts are known, the manifest
 // is missing.
 func causes(n *lang.Node, last *artifact.Manifest, parts artifact.Parts, complete bool) []Cause {
 	if last == nil {
@@ -381,7 +381,7 @@ func causes(n *lang.Node, last *artifact.Manifest, parts artifact.Parts, complet
 		}
 	}
 	if len(found) == 0 && complete {
-		return []Cause{{Reason: ReasonMissing, Text: "its record is missing from the store"}}
+		return []Cause{{Reason: ReasonMissing, Text: "its manifest is missing from the store"}}
 	}
 	return found
 }

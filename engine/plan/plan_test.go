@@ -258,7 +258,7 @@ func TestNewInstancesHaveTheEstimateOfTheOthers(t *testing.T) {
 	}
 	_, f = forecastOf(t, "experiment {}\n", fmt.Sprintf(forecastText, `"a"`, 1))
 	if f.Work != 0 || f.Unknown != 4 {
-		t.Errorf("without any record: got %+v", f)
+		t.Errorf("without an earlier run: got %+v", f)
 	}
 }
 

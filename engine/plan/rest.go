@@ -10,7 +10,7 @@ import (
 	"rcgrpo/engine/machine"
 )
 
-// Rest estimates the time until the end of a run, from the progress of its stages. It needs no record of earlier runs:
+// Rest estimates the time until the end of a run, from the progress of its stages. It needs no earlier run:
 // a stage that has not started takes as long per pass over a token (lang.Sizer) as those of its kind took in this run,
 // or else as all of them did.
 type Rest struct {

@@ -52,7 +52,7 @@ func TestManyStages(t *testing.T) {
 
 // SLURM_KILLS=N kills engines, processes of jobs, daemons of nodes and the controller at random moments, N times, in
 // experiments of 18 and 60 stages. The results are those of the local executor, no committed stage runs again, and no
-// job, process or record is left.
+// job, process or spec is left.
 func TestKilledClustersConverge(t *testing.T) {
 	kills, seed := 0, uint64(time.Now().UnixNano())
 	if fmt.Sscan(os.Getenv("SLURM_KILLS"), &kills); kills == 0 {

@@ -45,7 +45,7 @@ func (l *lab) untilReason(reason string) {
 }
 
 // wantNote checks that the run has reported a note with a text.
-func (l *lab) wantNote(r enginetest.Record, text string) {
+func (l *lab) wantNote(r enginetest.Outcome, text string) {
 	l.Helper()
 	note, _ := r.Find(runs.EventNote, "toy.a")
 	must.Contain(l, note.Text, text)
@@ -68,7 +68,7 @@ func (l *lab) hide(folder string) (shadow string) {
 	return shadow
 }
 
-// jobFolder returns the folder of the records of the only stage.
+// jobFolder returns the folder of the specs of the only stage.
 func (l *lab) jobFolder() string {
 	l.Helper()
 	all := must.Get(filepath.Glob(filepath.Join(l.StoreDir, "jobs", "*")))(l)
@@ -140,7 +140,7 @@ func TestFilesThatFailOrComeLate(t *testing.T) {
 				return l.command("umount", l.StoreDir).Run() == nil
 			})
 		},
-		"a record that is visible late is awaited": func(t *testing.T) {
+		"an exit file that is visible late is awaited": func(t *testing.T) {
 			l := newLab(t, gated)
 			l.settings.Visible = time.Minute
 			done := l.start(t.Context())
@@ -153,7 +153,7 @@ func TestFilesThatFailOrComeLate(t *testing.T) {
 			l.slurm("cp", filepath.Join(shadow, "1.exit"), folder)
 			l.wantMade(<-done, 1)
 		},
-		"a result without a record counts": func(t *testing.T) {
+		"a result without an exit file counts": func(t *testing.T) {
 			l := newLab(t, gated)
 			done := l.start(t.Context())
 			v, folder := l.next(), l.jobFolder()
@@ -251,7 +251,7 @@ func TestNodesThatCannotRunAJob(t *testing.T) {
 		if err := e.Wait(); err != nil {
 			t.Errorf("%v\n%s", err, text)
 		}
-		l.wantMade(enginetest.Record{}, 1)
+		l.wantMade(enginetest.Outcome{}, 1)
 	})
 }
 
@@ -279,7 +279,7 @@ func TestANodeWhosePrologFailsIsLeftOut(t *testing.T) {
 // eater is a stage whose program takes all memory that it gets.
 var eater = strings.Replace(free, "text", "shell = \"exec tail /dev/zero\"\n  text", 1)
 
-func (l *lab) wantOOM(r enginetest.Record) {
+func (l *lab) wantOOM(r enginetest.Outcome) {
 	l.Helper()
 	if failed, _ := r.Find(runs.EventFailed, "toy.a"); failed.Failure == nil || failed.Failure.Cause != lang.CauseOOM {
 		l.Errorf("got\n%s, want a failure with the cause oom", r)
@@ -498,7 +498,7 @@ func TestSlurmRestartsJobsWithoutAnEngine(t *testing.T) {
 		!strings.Contains(out.String(), "Slurm starts it again") || !slices.Contains(jobs, id) {
 		t.Errorf("got %v, jobs %v, want a new start of job %s\n%s", err, jobs, id, out.String())
 	}
-	l.wantMade(enginetest.Record{}, 3)
+	l.wantMade(enginetest.Outcome{}, 3)
 }
 
 // requeue puts a job back into the queue, as Slurm does for one of the partition main. It waits until the engine has

@@ -69,15 +69,15 @@ func TestAnswersOfSbatchAreToldApart(t *testing.T) {
 	}
 }
 
-// The end of an attempt is decided once: 20 processes that record different ends at once read the same one.
+// The end of an attempt is decided once: 20 processes that write different ends at once read the same one.
 func TestTheEndOfAnAttemptIsDecidedOnce(t *testing.T) {
 	const variable = "RCGRPO_TEST_END"
-	record := func(path string) string {
+	end := func(path string) string {
 		e, err := (&attempt{path: path}).end(exit{Cause: causeFailed, Progress: os.Getpid()})
 		return fmt.Sprintln("end", e.Progress, err)
 	}
 	if path := os.Getenv(variable); path != "" {
-		fmt.Print(record(path))
+		fmt.Print(end(path))
 		return
 	}
 	path := filepath.Join(t.TempDir(), "1")
@@ -92,20 +92,20 @@ func TestTheEndOfAnAttemptIsDecidedOnce(t *testing.T) {
 		})
 	}
 	wait.Wait()
-	if all := slices.Compact(ends); len(all) != 1 || !strings.HasPrefix(all[0], "end ") || record(path) != all[0] {
+	if all := slices.Compact(ends); len(all) != 1 || !strings.HasPrefix(all[0], "end ") || end(path) != all[0] {
 		t.Errorf("got %q, want one end", all)
 	}
 	must.OK(t, os.WriteFile(path+".exit", nil, 0o600)) // a power cut has torn it
-	if got, want := record(path), fmt.Sprintf("end %d <nil>\n", os.Getpid()); got != want {
-		t.Errorf("over a torn record: got %q, want %q", got, want)
+	if got, want := end(path), fmt.Sprintf("end %d <nil>\n", os.Getpid()); got != want {
+		t.Errorf("over a torn exit file: got %q, want %q", got, want)
 	}
 }
 
 func TestAJobThatStartsLateFindsItsEnd(t *testing.T) {
 	beat, lost := alive.SetTimes(time.Second, time.Minute)
 	defer alive.SetTimes(beat, lost)
-	a := &attempt{path: filepath.Join(t.TempDir(), "1"), record: record{Name: newName("01234567"), Beat: beat, Lost: lost}}
-	must.OK(t, createJSON(a.path, a.record))
+	a := &attempt{path: filepath.Join(t.TempDir(), "1"), spec: spec{Name: newName("01234567"), Beat: beat, Lost: lost}}
+	must.OK(t, createJSON(a.path, a.spec))
 	want := must.Get(a.end(exit{Cause: causeCancelled}))(t)
 	for _, when := range []string{"at its first start", "at its second start"} {
 		if got, err := superviseJob(t.Context(), a.path); err != nil || got != want {
@@ -118,14 +118,14 @@ func TestAJobThatStartsLateFindsItsEnd(t *testing.T) {
 func TestAJobWithoutAnAttemptOrASignOfLifeStops(t *testing.T) {
 	for name, spoil := range map[string]func(a *attempt) error{
 		"an end is recorded":         func(a *attempt) error { return createJSON(a.file("exit"), exit{}) },
-		"there is a newer attempt":   func(a *attempt) error { return createJSON(filepath.Dir(a.path)+"/2", a.record) },
-		"the record is gone":         func(a *attempt) error { return os.Remove(a.path) },
+		"there is a newer attempt":   func(a *attempt) error { return createJSON(filepath.Dir(a.path)+"/2", a.spec) },
+		"the spec is gone":           func(a *attempt) error { return os.Remove(a.path) },
 		"the sign cannot be touched": func(a *attempt) error { return a.alive.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := &attempt{path: filepath.Join(t.TempDir(), "1"), n: 1, record: record{Beat: time.Millisecond,
+			a := &attempt{path: filepath.Join(t.TempDir(), "1"), n: 1, spec: spec{Beat: time.Millisecond,
 				Lost: 20 * time.Millisecond}}
-			must.OK(t, createJSON(a.path, a.record))
+			must.OK(t, createJSON(a.path, a.spec))
 			_, ended, err := a.claim(t.Context())
 			if ended || err != nil {
 				t.Fatalf("claim: got %v, %v, want the attempt", ended, err)
@@ -157,9 +157,9 @@ func TestAForeignProgramIsReplacedByTheCopy(t *testing.T) {
 // scancel cancels the jobs of a name, and a list of names is a name too.
 func TestARecordNamesOnlyJobsOfThisProgram(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "1")
-	for name, want := range map[string]string{newName("0123456789abcdef"): "", "": "is no record",
-		"rcgrpo-01234567-89abcdef,backup": "is no record"} {
-		must.OK(t, runs.WriteJSON(path, record{Name: name}))
+	for name, want := range map[string]string{newName("0123456789abcdef"): "", "": "is no spec",
+		"rcgrpo-01234567-89abcdef,backup": "is no spec"} {
+		must.OK(t, runs.WriteJSON(path, spec{Name: name}))
 		if _, err := readAttempt(path); want == "" {
 			must.OK(t, err)
 		} else {

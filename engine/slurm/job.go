@@ -118,7 +118,7 @@ func (j *job) queued(text string) {
 	}
 }
 
-// endBySlurm returns the end of an attempt without a record, as far as Slurm's answers show one.
+// endBySlurm returns the end of an attempt without an exit file, as far as Slurm's answers show one.
 func (j *job) endBySlurm() (exit, bool) {
 	st, listed, at := j.state(j.attempt.Name)
 	if at.Before(j.since) {
@@ -144,7 +144,7 @@ func (j *job) endBySlurm() (exit, bool) {
 	if j.silent.IsZero() || !listed && s != j.signThen { // it is running all the same
 		j.silent, j.signThen = time.Now(), s
 	}
-	timeout := j.Executor.Visible // for its record to be seen
+	timeout := j.Executor.Visible // for its exit file to be seen
 	switch {
 	case j.cancels:
 		timeout = time.Second
@@ -176,7 +176,7 @@ func (j *job) endOf(st state, listed bool) exit {
 		e.Cause, e.Failure = causeFailed, &runs.Failure{Text: text, Cause: cause}
 	}
 	switch _, err := j.store.Lookup(j.attempt.Key); {
-	case err == nil && !j.Had: // only its record is missing
+	case err == nil && !j.Had: // only its exit file is missing
 		e.Cause = causeDone
 	case j.cancels:
 		e.Cause = causeCancelled
@@ -197,10 +197,10 @@ func (j *job) endOf(st state, listed bool) exit {
 		failed("", "its program did not start (state %s, %s)", st.State, st.Reason)
 		e.Cause = causeHost
 	case st.State == "COMPLETED":
-		failed("", "job %s has ended, but neither its record nor its result is visible here within %v: raise `visible` of "+
-			"executor %q if the file system is slow", st.ID, j.Executor.Visible, j.Executor.Name)
+		failed("", "job %s has ended, but neither its exit file nor its result is visible here within %v: raise `visible` "+
+			"of executor %q if the file system is slow", st.ID, j.Executor.Visible, j.Executor.Name)
 	default:
-		failed(lang.CauseKilled, "job %s ended without a record, in state %s (%s)", st.ID, st.State, st.Reason)
+		failed(lang.CauseKilled, "job %s ended without an exit file, in state %s (%s)", st.ID, st.State, st.Reason)
 	}
 	return e
 }

@@ -111,7 +111,7 @@ func (s *stage) note(format string, args ...any) {
 }
 
 func (s *stage) execute(ctx context.Context) error {
-	given := 0 // the attempts up to this one have ended, with or without a record
+	given := 0 // the attempts up to this one have ended, with or without an exit file
 	for {
 		all, err := attempts(s.store, s.Key)
 		if err != nil {
@@ -164,12 +164,12 @@ func (s *stage) submit(ctx context.Context, n int) (*job, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := record{Run: s.Folder, Address: s.Work.Address, Key: s.Key, Store: s.store.Dir(), Args: s.Args(),
+	sp := spec{Run: s.Folder, Address: s.Work.Address, Key: s.Key, Store: s.store.Dir(), Args: s.Args(),
 		GPUs: s.Node.Resources.GPUs, Timeout: s.Node.Timeout, Secrets: s.Secrets, Requeue: s.Requeue,
 		Beat: max(s.Lost/8, time.Second/4), Lost: s.Lost, Visible: s.Visible}
 	_, err = s.store.Lookup(s.Key)
-	r.Had = err == nil
-	if r.Binary, err = s.copied(binary); err != nil {
+	sp.Had = err == nil
+	if sp.Binary, err = s.copied(binary); err != nil {
 		return nil, err
 	}
 	program, err := s.copied(self)
@@ -180,14 +180,14 @@ func (s *stage) submit(ctx context.Context, n int) (*job, error) {
 	if err := s.Folder.Assign(s.Assignment); err != nil { // a job has set the GPUs of an earlier attempt
 		return nil, err
 	}
-	r.Name = newName(s.Key)
-	a := &attempt{record: r, path: filepath.Join(s.store.Jobs(s.Key), strconv.Itoa(n)), n: n}
-	j := &job{stage: s, attempt: a, copies: [][2]string{{binary, r.Binary}, {self, program}}}
+	sp.Name = newName(s.Key)
+	a := &attempt{spec: sp, path: filepath.Join(s.store.Jobs(s.Key), strconv.Itoa(n)), n: n}
+	j := &job{stage: s, attempt: a, copies: [][2]string{{binary, sp.Binary}, {self, program}}}
 	return j, j.submit(ctx, program)
 }
 
-// submit creates the record of the attempt and calls sbatch until Slurm accepts the job, may have accepted it, or
-// refuses it for good. The error is fs.ErrExist if another engine has created the record.
+// submit creates the spec of the attempt and calls sbatch until Slurm accepts the job, may have accepted it, or
+// refuses it for good. The error is fs.ErrExist if another engine has created the spec.
 func (j *job) submit(ctx context.Context, program string) error {
 	if err := j.create(); err != nil {
 		return err
@@ -222,7 +222,7 @@ func (j *job) submit(ctx context.Context, program string) error {
 	}
 }
 
-// create creates the record of the attempt, and files that its job appends to.
+// create creates the spec of the attempt, and files that its job appends to.
 func (j *job) create() error {
 	if err := j.attempt.create(j.store); err != nil {
 		return err

@@ -214,22 +214,22 @@ const gated = "stage \"toy\" \"a\" {\n  text = \"made\"\n  gate = \"$dir/gate\"\
 var free = strings.Replace(gated, "gate", "#", 1)
 
 // start runs the experiment in the background.
-func (l *lab) start(ctx context.Context) <-chan enginetest.Record {
+func (l *lab) start(ctx context.Context) <-chan enginetest.Outcome {
 	l.Helper()
-	p, done := l.Plan(), make(chan enginetest.Record, 1)
+	p, done := l.Plan(), make(chan enginetest.Outcome, 1)
 	o := engine.Options{Executor: slurm.NewExecutor(l.executor(l.settings))}
 	go func() { done <- l.RunPlan(ctx, p, o) }()
 	return done
 }
 
 // run runs the experiment to its end.
-func (l *lab) run() enginetest.Record {
+func (l *lab) run() enginetest.Outcome {
 	l.Helper()
 	return <-l.start(l.Context())
 }
 
 // wantMade checks that the stage has its result, and how often it has started.
-func (l *lab) wantMade(r enginetest.Record, starts int) {
+func (l *lab) wantMade(r enginetest.Outcome, starts int) {
 	l.Helper()
 	if r.Err != nil || l.Text("toy.a") != "made\n" || len(l.Starts()) != starts {
 		l.Errorf("got %v, %d starts, want the result after %d\n%s", r.Err, len(l.Starts()), starts, r)
@@ -237,7 +237,7 @@ func (l *lab) wantMade(r enginetest.Record, starts int) {
 	l.wantNoJob()
 }
 
-func (l *lab) wantFailure(r enginetest.Record, text string) {
+func (l *lab) wantFailure(r enginetest.Outcome, text string) {
 	l.Helper()
 	if failed, ok := r.Find(runs.EventFailed, "toy.a"); !ok ||
 		!strings.Contains(failed.Text+strings.Join(failed.Failure.Lines, "\n"), text) {
@@ -254,7 +254,7 @@ func (l *lab) wantNumber(of string, got, want int) {
 }
 
 // wantInterrupted checks that a run was interrupted and has left no job.
-func (l *lab) wantInterrupted(r enginetest.Record) {
+func (l *lab) wantInterrupted(r enginetest.Outcome) {
 	l.Helper()
 	if !errors.Is(r.Err, engine.ErrInterrupted) {
 		l.Errorf("got %v, want ErrInterrupted", r.Err)
@@ -262,12 +262,12 @@ func (l *lab) wantInterrupted(r enginetest.Record) {
 	l.wantNoJob()
 }
 
-// wantNoJob checks that no job of the lab is in the queue, and that no record of one is left.
+// wantNoJob checks that no job of the lab is in the queue, and that no file of one is left.
 func (l *lab) wantNoJob() {
 	l.Helper()
 	l.until("no job is left", func() bool { return len(l.jobs()) == 0 }) // one that has ended may be completing
 	if left, _ := filepath.Glob(filepath.Join(l.StoreDir, "jobs", "*", "*")); len(left) > 0 {
-		l.Errorf("records left: %v", left)
+		l.Errorf("files left: %v", left)
 	}
 }
 
@@ -433,7 +433,7 @@ touch refused; echo "sbatch: error: Slurm temporarily unable to accept job, slee
 			if err != nil || !strings.Contains(string(out), "adopted stage.toy.a") {
 				t.Errorf("got %v, want the adoption\n%s", err, out)
 			}
-			l.wantMade(enginetest.Record{}, 1)
+			l.wantMade(enginetest.Outcome{}, 1)
 		},
 		"the variables of the job in which the engine runs have no effect": func(t *testing.T) {
 			l := newLab(t, free)
@@ -655,5 +655,5 @@ func TestAnotherHostAdoptsJobs(t *testing.T) {
 	if err := second.Wait(); err != nil {
 		t.Errorf("%v\n%s", err, out.String())
 	}
-	l.wantMade(enginetest.Record{}, 1)
+	l.wantMade(enginetest.Outcome{}, 1)
 }

@@ -33,7 +33,7 @@ var (
 	errReplaced = errors.New("the attempt has ended or there is a newer one, or the store cannot be reached")
 )
 
-// Main is the main function of a job. It executes the attempt whose record is at the path, writes the record of its
+// Main is the main function of a job. It executes the attempt whose spec is at the path, writes the exit file of its
 // end, and returns the exit code. SIGTERM and SIGUSR1 make the stage stop after a checkpoint.
 func Main(path string, stderr io.Writer) int {
 	runtime.LockOSThread() // the kernel ends the stage with this thread
@@ -65,7 +65,7 @@ func superviseJob(ctx context.Context, path string) (exit, error) {
 	defer cancel(nil)
 	a, err := readAttempt(path)
 	for deadline := time.Now().Add(time.Minute); err != nil && time.Now().Before(deadline); a, err = readAttempt(path) {
-		os.ReadDir(filepath.Dir(path)) // the record may not be visible yet
+		os.ReadDir(filepath.Dir(path)) // the spec may not be visible yet
 		time.Sleep(time.Second)
 	}
 	if err != nil {
@@ -179,7 +179,7 @@ func (a *attempt) startBeat(replaced func()) (stop func()) {
 	return proc.Every(a.Beat, beat)
 }
 
-// awaitOthers waits until the attempts before this one have ended, by their records or because they show no sign of
+// awaitOthers waits until the attempts before this one have ended, by their exit files or because they show no sign of
 // life.
 func (a *attempt) awaitOthers(ctx context.Context) error {
 	for n := 1; n < a.n; n++ {
@@ -195,7 +195,7 @@ func (a *attempt) awaitOthers(ctx context.Context) error {
 	return nil
 }
 
-// awaitEnd waits until the attempt has ended by its record, which it returns, or shows no sign of life.
+// awaitEnd waits until the attempt has ended by its exit file, which it returns, or shows no sign of life.
 func (a *attempt) awaitEnd(ctx context.Context) (e exit, ended bool, err error) {
 	for e, ended = a.exit(); !ended && !alive.Silent(a.file("alive")); e, ended = a.exit() {
 		select {

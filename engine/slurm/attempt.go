@@ -18,8 +18,8 @@ import (
 	"rcgrpo/engine/runs"
 )
 
-// record describes an attempt. It is the file jobs/KEY/N of the store, created once.
-type record struct {
+// spec is what an attempt executes, and under which limits. It is the file jobs/KEY/N of the store, created once.
+type spec struct {
 	Name    string      // of the job
 	Run     runs.Folder // whose pins the job needs
 	Address string
@@ -38,9 +38,9 @@ type record struct {
 	Adopted bool              `json:"-"`
 }
 
-// attempt is a record with its place.
+// attempt is one job of a stage, with its files.
 type attempt struct {
-	record
+	spec
 	path  string // jobs/KEY/N
 	n     int
 	alive *os.File // in the job: its sign of life
@@ -69,14 +69,14 @@ const (
 // file returns the path of a file of the attempt. N.out has Slurm's own output of the job.
 func (a *attempt) file(suffix string) string { return a.path + "." + suffix }
 
-// exit returns the end of the attempt; ok is false if it is not recorded.
+// exit returns the end of the attempt; ok is false before the exit file exists.
 func (a *attempt) exit() (e exit, ok bool) {
 	os.ReadDir(filepath.Dir(a.path)) // refreshes the names of a network file system
 	return e, disk.ReadJSON(a.file("exit"), disk.MaxRecord, &e) == nil
 }
 
-// end records the end of the attempt, once: it returns the end that the first process has recorded. A record that a
-// power cut has torn is replaced.
+// end writes the exit file, once: it returns the end that the first process has written. A file that a power cut has
+// torn is replaced.
 func (a *attempt) end(e exit) (exit, error) {
 	err := createJSON(a.file("exit"), e)
 	if first, ended := a.exit(); ended {
@@ -132,19 +132,19 @@ func (a *attempt) replaced() bool {
 	return ended || disk.Exists(filepath.Join(filepath.Dir(a.path), strconv.Itoa(a.n+1))) || !disk.Exists(a.path)
 }
 
-// jobName is the form of newName. scancel gets the name, and a stranger's record may name other jobs of the user.
+// jobName is the form of newName. scancel gets the name, and a stranger's spec may name other jobs of the user.
 var jobName = regexp.MustCompile(`^rcgrpo-[0-9a-f]{8}-[0-9a-f]{8}$`)
 
-// readAttempt reads a record.
+// readAttempt reads a spec.
 func readAttempt(path string) (*attempt, error) {
 	n, err := strconv.Atoi(filepath.Base(path))
 	if err != nil {
 		return nil, err
 	}
 	a := &attempt{path: path, n: n}
-	err = disk.ReadJSON(path, disk.MaxRecord, &a.record)
+	err = disk.ReadJSON(path, disk.MaxRecord, &a.spec)
 	if err == nil && !jobName.MatchString(a.Name) {
-		err = fmt.Errorf("%s is no record of a job: remove it", path)
+		err = fmt.Errorf("%s is no spec of a job: remove it", path)
 	}
 	return a, err
 }
@@ -170,12 +170,12 @@ func newName(key string) string {
 	return "rcgrpo-" + key[:8] + "-" + hex.EncodeToString(suffix)
 }
 
-// create creates the record of the attempt. The error is fs.ErrExist if another engine has created one.
+// create creates the spec of the attempt. The error is fs.ErrExist if another engine has created one.
 func (a *attempt) create(store *artifact.Store) error {
 	if err := store.MakeDir(filepath.Dir(a.path)); err != nil {
 		return err
 	}
-	return createJSON(a.path, a.record)
+	return createJSON(a.path, a.spec)
 }
 
 // forget removes the files of a key whose attempts have all ended.
