@@ -351,7 +351,8 @@ func (r *run) reuseStored(t *task) bool {
 	switch m, err := r.plan.Store.Lookup(t.Key); {
 	case err == nil && len(r.missing(t, m)) == 0:
 		r.unlock(t)
-		r.reuse(t, m)
+		r.emit(runs.Event{Address: t.Address, Kind: runs.EventKept, Key: t.Key})
+		r.finishReused(t, runs.EventKept, m)
 	case m == nil && !errors.Is(err, artifact.ErrNotFound):
 		r.fail(t, err, 0)
 	default:
@@ -490,12 +491,6 @@ func (r *run) reportDone(t *task, m *artifact.Manifest, took time.Duration) {
 	}
 	r.publish(t, m)
 	r.recordError(r.plan.Store.RemoveWork(t.Key))
-}
-
-// reuse ends a task with a result of the store.
-func (r *run) reuse(t *task, m *artifact.Manifest) {
-	r.emit(runs.Event{Address: t.Address, Kind: runs.EventKept, Key: t.Key})
-	r.finishReused(t, runs.EventKept, m)
 }
 
 // finishReused publishes a result that this run has not made and ends its task.

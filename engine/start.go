@@ -233,7 +233,6 @@ func (r *run) attempt(w *Work) error {
 	if err := r.folder.Assign(w.Assignment); err != nil {
 		return err
 	}
-	pool, pooled := w.executor.(Pool)
 	if w.lock != nil {
 		if err := w.Holder(r.folder).Write(w.lock.File()); err != nil {
 			return err
@@ -243,7 +242,7 @@ func (r *run) attempt(w *Work) error {
 		return err
 	}
 	defer w.Log.Close()
-	if pooled {
+	if pool, ok := w.executor.(Pool); ok {
 		return pool.Execute(ctx, w, r.emit)
 	}
 	r.emit(w.Started())
