@@ -94,6 +94,7 @@ func TestProgramOutlivesItsEngineAndIsAdopted(t *testing.T) {
 			l.Write("stage \"light\" \"a\" {\n text = \"one\"\n shell = \"" + shell + "\"\n}\n")
 			kill := startEngine(l)
 			pids := readPIDs(t, filepath.Join(l.Dir, "pids"), 1)
+			programOf(l)
 			kill()
 			if lock, err := l.Store().TryLock(l.Plan().Nodes[0].Key); err != nil || lock != nil {
 				t.Fatalf("lock of the running program: got %v, %v, want it held", lock, err)
