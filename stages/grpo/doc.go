@@ -59,8 +59,9 @@
 // forecast in measure.go.
 //
 // The mask is made by Trajectory.add (stages/rl/trajectory.go) for a conversation, by episode.sampled
-// (internal/agent/episode.go) for the requests of an agent, and by chat.Encode for fine-tuning. newBatch passes it to
-// the model as lm.Sequence.Mask, and package lm computes statistics and gradients for its tokens only (lm/pass.go).
+// (stages/internal/agent/episode.go) for the requests of an agent, and by chat.Encode for fine-tuning. newBatch passes
+// it to the model as lm.Sequence.Mask, and package lm computes statistics and gradients for its tokens only
+// (stages/internal/lm/pass.go).
 // Random numbers are those of rl.Stream (stages/rl/stream.go), except for the order of the tasks, the tasks of the
 // forecast and the initial adapter, which use Job.Rand.
 //
