@@ -91,7 +91,7 @@ func (a *adoption) poll() {
 		return
 	}
 	a.events.Read(a.holder.Run.Events(a.holder.Address), a.observe)
-	if a.guard == nil && a.holder.PID != 0 && a.holder.Alive() {
+	if a.guard == nil {
 		if a.guard = a.holder.Adopt(a.plan.Store, a.task.Key); a.guard != nil {
 			a.report()
 		}

@@ -115,7 +115,7 @@ func TestProgramOutlivesItsEngineAndIsAdopted(t *testing.T) {
 }
 
 // A program whose engine was killed commits its output itself. A run that adopted it before receives its failure. The
-// processes that left the program's session end, too, also the one that cleared its environment.
+// processes that left the program's session end, too. One of them has cleared its environment.
 func TestProgramOfAKilledEngineAndItsDaemonEndTogether(t *testing.T) {
 	for name, tc := range map[string]struct {
 		adopted bool

@@ -175,8 +175,8 @@ func (s *supervisor) await(ctx context.Context) (err error) {
 	return err
 }
 
-// addFailure adds the failure of a rank: the one that it has left, or else how its process ended. killed reports
-// whether the supervisor has killed it after the failure of another rank.
+// addFailure adds the failure of a rank: the failure that the rank has left, or else how its process ended. killed
+// reports whether the supervisor has killed the rank after the failure of another.
 func (s *supervisor) addFailure(e rankEnd, killed bool) {
 	var f rankFailure
 	left := disk.ReadJSON(failurePath(s.meet, e.rank), disk.MaxRecord, &f) == nil

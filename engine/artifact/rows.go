@@ -3,6 +3,7 @@ package artifact
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
@@ -97,7 +98,6 @@ func (b *budgeted) begin() error {
 // rowsWithin is ReadRows with a budget; nil is that of the size of the file.
 func rowsWithin[T any](path string, budget *Budget) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		budget := budget
 		var zero T
 		f, err := os.Open(path)
 		if err != nil {
@@ -105,10 +105,13 @@ func rowsWithin[T any](path string, budget *Budget) iter.Seq2[T, error] {
 			return
 		}
 		defer f.Close()
-		if info, err := f.Stat(); err == nil && budget == nil {
-			budget = &Budget{RowsBytes(info.Size()), max(MaxRows, info.Size()/leastRow), maxRow}
+		info, err := f.Stat()
+		if err != nil {
+			yield(zero, err)
+			return
 		}
-		in := &budgeted{r: bufio.NewReaderSize(f, 1<<16), Budget: budget}
+		own := Budget{RowsBytes(info.Size()), max(MaxRows, info.Size()/leastRow), maxRow}
+		in := &budgeted{r: bufio.NewReaderSize(f, 1<<16), Budget: cmp.Or(budget, &own)}
 		if strings.HasSuffix(path, ".gz") {
 			if in.r, err = gzip.NewReader(in.r); err != nil {
 				yield(zero, fmt.Errorf("%s: %w", path, err))

@@ -339,8 +339,9 @@ func LimitOf(mark string) uint64 {
 
 // LimitLocks marks this process and those that it will start with LimitOf(mark).
 func LimitLocks(mark string) {
-	const resource = 10                                                                 // RLIMIT_LOCKS
-	unix.Setrlimit(resource, &unix.Rlimit{Cur: LimitOf(mark), Max: unix.RLIM_INFINITY}) // an error: it is limited to less
+	const locks = 10 // RLIMIT_LOCKS, which package unix does not name
+	// An error means that the limit is smaller already; then the environment is the only mark.
+	unix.Setrlimit(locks, &unix.Rlimit{Cur: LimitOf(mark), Max: unix.RLIM_INFINITY})
 }
 
 // killLeftovers kills the processes of a program that has ended: those of the session that it led (0: unknown), and

@@ -67,11 +67,18 @@ func (h Holder) Text() string {
 	return text
 }
 
-// Adopt makes this process responsible for the stage of a key until the file is closed; nil if another engine is
-// responsible. A stranger's store may name any process of the user as its holder, and an adopted one may be killed, so
-// the process must have the mark of the stage.
+// orphaned reports whether the process runs the stage of a key on this host, and its run has ended. A stranger's store
+// may name any process of the user as its holder, and an adopted process may be killed, so it must have the mark of the
+// stage.
+func (h Holder) orphaned(store *artifact.Store, key string) bool {
+	return h.PID != 0 && !h.remote() && !h.Run.Live() && proc.Same(h.PID, h.Start) &&
+		proc.Marked(h.PID, proc.ScratchMark(store.Work(key)))
+}
+
+// Adopt makes this process responsible for the orphaned stage of a key until the file is closed; nil if the stage is
+// not orphaned or another engine is responsible.
 func (h Holder) Adopt(store *artifact.Store, key string) *os.File {
-	if h.remote() || h.Run.Live() || !proc.Marked(h.PID, proc.ScratchMark(store.Work(key))) {
+	if !h.orphaned(store, key) {
 		return nil
 	}
 	f, err := os.OpenFile(h.Run.Path("nodes", FileName(h.Address)+".adopter"), os.O_CREATE|os.O_RDWR, 0o600)
@@ -132,20 +139,19 @@ func Orphans(store *artifact.Store) ([]Orphan, error) {
 	var all []Orphan
 	for _, key := range keys {
 		if o := findOrphan(store, key); o != nil {
+			o.Progress = ReadEvents(o.Run.Events(o.Address)).Progress
 			all = append(all, *o)
 		}
 	}
 	return all, nil
 }
 
-// findOrphan returns the running stage that holds the lock of a key, if its run has ended.
+// findOrphan returns the running stage that holds the lock of a key, if its run has ended, without its progress.
 func findOrphan(store *artifact.Store, key string) *Orphan {
 	o := &Orphan{Key: key}
-	if store.Holder(key, &o.Holder) != nil || o.PID == 0 || o.remote() || o.Run.Live() || !proc.Same(o.PID, o.Start) ||
-		!proc.Marked(o.PID, proc.ScratchMark(store.Work(key))) {
+	if store.Holder(key, &o.Holder) != nil || !o.orphaned(store, key) {
 		return nil
 	}
-	o.Progress = ReadEvents(o.Run.Events(o.Address)).Progress
 	guard := o.Adopt(store, key)
 	o.Taken = guard == nil
 	guard.Close() // of a nil file too

@@ -386,7 +386,7 @@ type head struct {
 	rows              int // of a chunk
 }
 
-// newHead computes the statistics of all tokens of the mask of a micro-batch, in chunks of so many rows. With keep,
+// newHead computes the statistics of all tokens of the mask of a micro-batch, in chunks of chunk rows. With keep,
 // few logits are stored for the gradient.
 func newHead(s *torch.Scope, m, ref *Model, b *microBatch, temperature float64, hidden *torch.Tensor, chunk int,
 	keep bool) *head {
