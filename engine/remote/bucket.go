@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"iter"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 
@@ -68,7 +69,7 @@ func (f folder) Get(_ context.Context, name string) (io.ReadCloser, error) {
 }
 
 func (f folder) Put(ctx context.Context, name string, body *io.SectionReader) error {
-	err := f.write(ctx, name, body, disk.Rename)
+	err := f.write(ctx, name, body, (*os.Root).Rename)
 	if errors.Is(err, fs.ErrExist) { // a folder, which a rename does not replace
 		return fmt.Errorf("%w: %s %w: remove it", errDamaged, f.path(name), disk.ErrNotPlain)
 	}
@@ -76,7 +77,7 @@ func (f folder) Put(ctx context.Context, name string, body *io.SectionReader) er
 }
 
 func (f folder) Create(ctx context.Context, name string, body *io.SectionReader) error {
-	err := f.write(ctx, name, body, os.Link)
+	err := f.write(ctx, name, body, (*os.Root).Link)
 	if errors.Is(err, fs.ErrExist) {
 		return errExists
 	}
@@ -84,17 +85,21 @@ func (f folder) Create(ctx context.Context, name string, body *io.SectionReader)
 }
 
 // write writes a temporary file, flushes it and gives it its name with place. A file of an object gets the mode and the
-// time that it has in a store.
-func (f folder) write(ctx context.Context, name string, body io.Reader, place func(from, to string) error) error {
-	if _, err := os.Stat(f.dir); err != nil {
+// time that it has in a store. Another user of the folder may put a link in the place of a folder at any time, so all
+// names are those of a Root.
+func (f folder) write(ctx context.Context, name string, body io.Reader,
+	place func(r *os.Root, from, to string) error) error {
+	root, err := os.OpenRoot(f.dir)
+	if err != nil {
 		return f.translate(err)
 	}
-	to, temp := f.path(name), f.path(manifests+strings.Replace(disk.TempPattern, "*", rand.Text(), 1))
-	for _, dir := range []string{filepath.Dir(temp), filepath.Dir(to)} {
-		if artifact.BehindLink(f.path("-"), dir) { // of another user of the folder, to files of this one
-			return fmt.Errorf("%w: %s is behind a link: remove the link", errDamaged, dir)
+	defer root.Close()
+	temp := manifests + strings.Replace(disk.TempPattern, "*", rand.Text(), 1)
+	for _, dir := range []string{path.Dir(temp), path.Dir(name)} {
+		if artifact.BehindLink(f.path("-"), f.path(dir)) {
+			return fmt.Errorf("%w: %s is behind a link: remove the link", errDamaged, f.path(dir))
 		}
-		if err := disk.MkdirAll(dir, 0o777); err != nil {
+		if err := root.MkdirAll(dir, 0o777); err != nil {
 			return f.translate(err)
 		}
 	}
@@ -102,18 +107,18 @@ func (f folder) write(ctx context.Context, name string, body io.Reader, place fu
 	if object {
 		mode = 0o444
 	}
-	file, err := disk.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
+	file, err := root.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
 	if err != nil {
 		return f.translate(err)
 	}
-	defer os.Remove(temp)
+	defer root.Remove(temp)
 	_, err = disk.Copy(file, stoppable{ctx, body})
 	if object {
-		err = errors.Join(err, disk.Chtimes(temp, artifact.Sealed))
+		err = errors.Join(err, root.Chtimes(temp, artifact.Sealed, artifact.Sealed))
 	}
 	err = errors.Join(err, disk.Sync(file), file.Close())
 	if err == nil {
-		err = place(temp, to)
+		err = place(root, temp, name)
 	}
 	return f.translate(err)
 }
@@ -121,8 +126,8 @@ func (f folder) write(ctx context.Context, name string, body io.Reader, place fu
 // List leaves out what is no plain file and what write has not finished.
 func (f folder) List(_ context.Context, prefix string) iter.Seq2[blob, error] {
 	return func(yield func(blob, error) bool) {
-		err := filepath.WalkDir(f.path(prefix), func(path string, e fs.DirEntry, err error) error {
-			unfinished, _ := filepath.Match(disk.TempPattern, filepath.Base(path))
+		err := filepath.WalkDir(f.path(prefix), func(at string, e fs.DirEntry, err error) error {
+			unfinished, _ := filepath.Match(disk.TempPattern, filepath.Base(at))
 			if err != nil || !e.Type().IsRegular() || unfinished && prefix == manifests {
 				return err
 			}
@@ -130,7 +135,7 @@ func (f folder) List(_ context.Context, prefix string) iter.Seq2[blob, error] {
 			if errors.Is(err, fs.ErrNotExist) { // removed meanwhile
 				return nil
 			}
-			name, relErr := filepath.Rel(f.dir, path)
+			name, relErr := filepath.Rel(f.dir, at)
 			if err = errors.Join(err, relErr); err == nil && !yield(blob{filepath.ToSlash(name), info.Size()}, nil) {
 				return fs.SkipAll
 			}

@@ -31,8 +31,9 @@ const (
 	attempts      = 3       // to read an object that the network cuts
 )
 
-// maxListed limits the objects below a prefix: a list may have pages without end. Tests lower it.
-var maxListed = 5_000_000
+// maxListed limits the objects below a prefix, and maxNames the bytes of their names: a list may have pages without
+// end. Tests lower them.
+var maxListed, maxNames = 5_000_000, 512 << 20
 
 // Find returns the results of the remote store for some keys, without their bytes. A missing or damaged
 // result is absent from the map; except for a missing one the reason is reported. Answers are cached.
@@ -114,13 +115,15 @@ func (r *Remote) Keys(ctx context.Context) (keys []string, err error) {
 func (r *Remote) list(ctx context.Context, prefix string) (all []blob, err error) {
 	err = r.call(ctx, min(smallLimit, r.Deadline), func(ctx context.Context, progress func()) error {
 		all = nil
+		text := 0
 		for b, err := range r.bucket.List(ctx, prefix) {
 			if err != nil {
 				return err
 			}
 			progress()
-			if all = append(all, b); len(all) > maxListed {
-				return fmt.Errorf("it lists more than %d objects", maxListed)
+			text += len(b.name)
+			if all = append(all, b); len(all) > maxListed || text > maxNames {
+				return fmt.Errorf("it lists more than %d objects, or %d bytes of names", maxListed, maxNames)
 			}
 		}
 		return nil

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/internal/disk"
 	"rcgrpo/engine/lang"
 	"rcgrpo/internal/must"
 )
@@ -150,6 +151,28 @@ func TestAPushWritesBehindNoLink(t *testing.T) {
 		if made := must.Get(os.ReadDir(home))(t); len(made) > 0 {
 			t.Errorf("%s: got %v behind the link", link, made)
 		}
+	}
+}
+
+// Another user of the folder replaces the folder of an object by a link while the file is copied.
+func TestALinkThatComesDuringAPushIsNotFollowed(t *testing.T) {
+	s, home := inFolder(t), t.TempDir()
+	a := s.machine(t)
+	m := commit(t, a, 1)
+	object := filepath.Join(s.Folder, "objects", m.Outputs["out"].Digest)
+	disk.Fail(func(op, path string) error {
+		if op == "sync" && filepath.Dir(path) == filepath.Join(s.Folder, "results") {
+			os.RemoveAll(object)
+			os.Symlink(home, object)
+		}
+		return nil
+	})
+	defer disk.Fail(nil)
+	if err := a.PushResult(t.Context(), m); err == nil {
+		t.Error("pushed behind a link")
+	}
+	if made := must.Get(os.ReadDir(home))(t); len(made) > 0 {
+		t.Errorf("got %v behind the link", made)
 	}
 }
 

@@ -280,6 +280,8 @@ func TestAHostileServerIsAnError(t *testing.T) {
 	defer elsewhere.Close()
 	defer func(n int) { maxListed = n }(maxListed)
 	maxListed = 10_000
+	defer func(n int) { maxNames = n }(maxNames)
+	maxNames = 32 << 20
 	for name, tc := range map[string]struct {
 		write func(w http.ResponseWriter)
 		want  string // of a list
@@ -296,6 +298,9 @@ func TestAHostileServerIsAnError(t *testing.T) {
 			io.WriteString(w, page+strings.Repeat("<Contents><Key>results/"+key+".json</Key><Size>1</Size></Contents>", 1000)+
 				"</ListBucketResult>")
 		}, "more than 10000 objects"},
+		"long names without end": {func(w http.ResponseWriter) {
+			io.WriteString(w, page+"<Contents><Key>"+strings.Repeat("x", 3<<20)+"</Key></Contents></ListBucketResult>")
+		}, "33554432 bytes of names"},
 		"an XML bomb": {func(w http.ResponseWriter) {
 			io.WriteString(w, `<!DOCTYPE l [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>`+page+
 				"<Contents><Key>&b;</Key></Contents></ListBucketResult>")

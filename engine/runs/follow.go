@@ -16,6 +16,9 @@ func readEvents(path string, from int64, f func(Event)) (int64, error) {
 		var e Event
 		err := json.Unmarshal(record, &e)
 		if err == nil {
+			if e.Kind == EventFailed && e.Failure == nil { // of a stranger's run
+				e.Failure = &Failure{}
+			}
 			f(e)
 		}
 		return err

@@ -98,6 +98,21 @@ stage "toy" "below" {
 	}
 }
 
+// A stranger's run may have an event of a failure without the failure.
+func TestAFailureWithoutAReasonHasAStatus(t *testing.T) {
+	folder, lock, err := runs.Create(enginetest.NewStore(t), lang.Source{}, nil,
+		runs.Record{Experiment: "x", Nodes: []runs.NodeRecord{{Address: "stage.toy.a", Verb: "run"}}})
+	must.OK(t, err)
+	defer lock.Close()
+	log := must.Get(runs.OpenEventLog(folder.Journal()))(t)
+	must.OK(t, log.Append(runs.Event{Time: time.Now(), Kind: runs.EventFailed, Address: "stage.toy.a"}))
+	must.OK(t, log.Close())
+	s := must.Get(runs.ReadStatus(folder))(t)
+	if got := s.Nodes[0].Text(time.Now()); got != "" || s.Nodes[0].State != runs.EventFailed {
+		t.Errorf("got %q", got)
+	}
+}
+
 func TestFileNamesOfAddressesAreDistinctAndPlain(t *testing.T) {
 	seen := map[string]string{}
 	for _, address := range []string{`stage.eval.arm["SFT + GRPO"]@1`, `stage.eval.arm["SFT_+_GRPO"]@1`,

@@ -170,12 +170,16 @@ func newName(key string) string {
 	return "rcgrpo-" + key[:8] + "-" + hex.EncodeToString(suffix)
 }
 
-// create creates the spec of the attempt. The error is fs.ErrExist if another engine has created one.
+// create creates the spec of the attempt. The error is fs.ErrExist if another engine has created one. A copy of a
+// stranger's store may have the end of an attempt that has not begun, which would start jobs without end.
 func (a *attempt) create(store *artifact.Store) error {
 	if err := store.MakeDir(filepath.Dir(a.path)); err != nil {
 		return err
 	}
-	return createJSON(a.path, a.spec)
+	if err := createJSON(a.path, a.spec); err != nil {
+		return err
+	}
+	return errors.Join(os.RemoveAll(a.file("exit")), os.RemoveAll(a.file("alive")))
 }
 
 // forget removes the files of a key whose attempts have all ended.

@@ -1,7 +1,6 @@
 package slurm
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -49,7 +48,7 @@ func (x *Executor) command(ctx context.Context, input, name string, args ...stri
 			"executor's `path`: %w", name, err)
 	}
 	cmd := exec.CommandContext(ctx, path, args...)
-	var out, errOut bytes.Buffer
+	var out, errOut output
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = x.environment(), strings.NewReader(input), &out, &errOut
 	cmd.WaitDelay = time.Second // for its output after its end
 	err = cmd.Run()
@@ -58,10 +57,25 @@ func (x *Executor) command(ctx context.Context, input, name string, args ...stri
 		err = nil
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)
+	case max(len(out.text), len(errOut.text)) > mostOutput:
+		err = fmt.Errorf("%s prints more than %d bytes", name, mostOutput)
 	case err != nil:
-		err = fmt.Errorf("%s: %s (%w)", name, lastWords(errOut.String()), err)
+		err = fmt.Errorf("%s: %s (%w)", name, lastWords(string(errOut.text)), err)
 	}
-	return out.String() + errOut.String(), err
+	return string(out.text) + string(errOut.text), err
+}
+
+// mostOutput limits what a command prints, in bytes: squeue prints a line for each job.
+const mostOutput = 32 << 20
+
+// output is a buffer that ends the command which fills it.
+type output struct{ text []byte }
+
+func (o *output) Write(b []byte) (int, error) {
+	if o.text = append(o.text, b...); len(o.text) > mostOutput {
+		return 0, errors.New("too long")
+	}
+	return len(b), nil
 }
 
 // lastWords returns the last line with Slurm's error, without its prefix.

@@ -154,6 +154,32 @@ func TestAForeignProgramIsReplacedByTheCopy(t *testing.T) {
 	}
 }
 
+// A stranger's store may have the end of an attempt that has not begun.
+func TestAnAttemptBeginsWithoutAnEnd(t *testing.T) {
+	store := must.Get(artifact.Open(t.TempDir()))(t)
+	key := strings.Repeat("0", 64)
+	a := &attempt{spec: spec{Name: newName(key)}, path: filepath.Join(store.Jobs(key), "1"), n: 1}
+	must.OK(t, os.MkdirAll(store.Jobs(key), 0o700))
+	must.OK(t, runs.WriteJSON(a.file("exit"), exit{Cause: causeReplaced}))
+	must.OK(t, runs.WriteJSON(a.file("alive"), sign{Job: "1"}))
+	must.OK(t, a.create(store))
+	if e, ended := a.exit(); ended || a.sign() != (sign{}) {
+		t.Errorf("got the end %v and the sign %v, want none", e, a.sign())
+	}
+	st := &stage{Executor: NewExecutor(lang.Slurm{})}
+	_, err := st.decide(t.Context(), &job{stage: st, attempt: a}, exit{Cause: causeFailed}, nil)
+	must.Match(t, err, "without a reason")
+}
+
+// A command of Slurm that prints without end does not fill the memory.
+func TestTheOutputOfACommandHasALimit(t *testing.T) {
+	dir := t.TempDir()
+	must.OK(t, os.WriteFile(filepath.Join(dir, "squeue"), []byte("#!/bin/sh\nyes\n"), 0o700))
+	x := NewExecutor(lang.Slurm{Path: dir, Deadline: time.Minute})
+	_, err := x.list(t.Context())
+	must.Match(t, err, "prints more than")
+}
+
 // scancel cancels the jobs of a name, and a list of names is a name too.
 func TestARecordNamesOnlyJobsOfThisProgram(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "1")

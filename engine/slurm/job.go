@@ -246,7 +246,7 @@ func (s *stage) decide(ctx context.Context, j *job, end exit, all []*attempt) (a
 	case causeDone:
 		return false, s.awaitResult(ctx)
 	case causeFailed:
-		return false, end.Failure
+		return false, cmp.Or(end.Failure, &runs.Failure{Text: id + " failed without a reason"})
 	case causeCancelled:
 		return false, fmt.Errorf("%s was cancelled outside of this run", id)
 	case causeReplaced:
