@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"regexp/syntax"
 	"slices"
 	"strings"
 	"sync"
@@ -25,6 +26,7 @@ const (
 	maxProduct   = 1_000_000 // elements of setproduct
 	maxWidth     = 10_000    // of format and indent
 	maxDecoding  = 100       // nesting of jsondecode
+	maxPattern   = 1000      // bytes of a regular expression
 )
 
 // effort counts the steps of a Load.
@@ -47,11 +49,17 @@ func (e *effort) spend(steps int) error {
 // the keys from the file.
 var readsSource = []string{"list", "set", "map", "tuple", "object", "optional", "matrix"}
 
-// limit replaces the loops, the arguments of functions and the parts of templates in a body by those that count.
+// readsValue names the calls in loops that convert no argument.
+var readsValue = []string{"contains", "element", "index", "keys", "length", "lookup"}
+
+// limit replaces the loops, the arguments of functions, the parts of templates, and the operands that are read as a
+// whole, in a body by those that count.
 func (e *effort) limit(body *hclsyntax.Body) {
-	counting := func(x hclsyntax.Expression) hclsyntax.Expression {
-		return &counted{&hclsyntax.ParenthesesExpr{Expression: x, SrcRange: x.Range()}, e}
+	wrap := func(x hclsyntax.Expression, converts bool) hclsyntax.Expression {
+		return &counted{&hclsyntax.ParenthesesExpr{Expression: x, SrcRange: x.Range()}, e, converts}
 	}
+	counting := func(x hclsyntax.Expression) hclsyntax.Expression { return wrap(x, false) }
+	converting := func(x hclsyntax.Expression) hclsyntax.Expression { return wrap(x, true) }
 	_ = hclsyntax.VisitAll(body, func(n hclsyntax.Node) hcl.Diagnostics {
 		switch n := n.(type) {
 		case *hclsyntax.ForExpr:
@@ -61,7 +69,17 @@ func (e *effort) limit(body *hclsyntax.Body) {
 				return nil
 			}
 			for i, arg := range n.Args {
-				n.Args[i] = counting(arg)
+				n.Args[i] = wrap(arg, !slices.Contains(readsValue, n.Name))
+			}
+		case *hclsyntax.BinaryOpExpr:
+			n.LHS, n.RHS = converting(n.LHS), converting(n.RHS)
+		case *hclsyntax.ConditionalExpr:
+			n.TrueResult, n.FalseResult = converting(n.TrueResult), converting(n.FalseResult)
+		case *hclsyntax.SplatExpr:
+			n.Source = counting(n.Source)
+		case *hclsyntax.IndexExpr:
+			if _, named := n.Collection.(*hclsyntax.ScopeTraversalExpr); !named {
+				n.Collection = counting(n.Collection)
 			}
 		case *hclsyntax.ObjectConsKeyExpr:
 			if n.ForceNonLiteral {
@@ -81,31 +99,35 @@ func (e *effort) limit(body *hclsyntax.Body) {
 // counted is an expression that spends steps. Walks see parentheses, which hide nothing.
 type counted struct {
 	*hclsyntax.ParenthesesExpr
-	effort *effort
+	effort   *effort
+	converts bool // the value may be converted to another type
 }
 
 // Value implements hclsyntax.Expression. Without steps left it evaluates nothing, which ends inner loops.
 func (c *counted) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 	before := c.effort.spent
-	err := c.effort.spend(1)
-	if err == nil {
-		val, diags := c.Expression.Value(ctx)
-		err = c.effort.spend(len(text(val)) / stepBytes)
-		if err == nil {
-			err = c.effort.look(val)
-		}
-		if errors.Is(err, errHuge) {
-			return cty.DynamicVal, append(diags, mistake(c.Range(), "Number too large", "%s.", upperFirst(err.Error())))
-		}
-		if err == nil {
-			return val, diags
-		}
+	if c.effort.spend(1) != nil {
+		return c.effort.check(before, cty.DynamicVal, c.Range())
 	}
-	if before > maxEffort { // reported
+	val, diags := c.Expression.Value(ctx)
+	if c.converts {
+		_ = c.effort.spend(conversion(val)) // check reports it
+	}
+	val, wrong := c.effort.check(before, val, c.Range())
+	return val, append(diags, wrong...)
+}
+
+// check looks at the value of an expression and reports too many steps once; before are those spent before it.
+func (e *effort) check(before int, v cty.Value, at hcl.Range) (cty.Value, hcl.Diagnostics) {
+	switch err := e.look(v); {
+	case errors.Is(err, errHuge):
+		return cty.DynamicVal, hcl.Diagnostics{mistake(at, "Number too large", "%s.", upperFirst(err.Error()))}
+	case err != nil && before <= maxEffort:
+		return cty.DynamicVal, hcl.Diagnostics{mistake(at, "Too many steps", "%s.", upperFirst(err.Error()))}
+	case err != nil: // reported
 		return cty.DynamicVal, nil
 	}
-	at := c.Range()
-	return cty.DynamicVal, hcl.Diagnostics{mistake(at, "Too many steps", "%s.", upperFirst(err.Error()))}
+	return v, nil
 }
 
 // A number such as 1e9999999 is short, but its digits, or the integer, need minutes.
@@ -130,21 +152,26 @@ func huge(v cty.Value) bool {
 	return e > 4*maxDigits || e < -4*maxDigits
 }
 
-// look spends steps for the elements of a value, inner ones too, each of which a function may read. It returns errHuge
-// for a number that is too large.
+// look spends steps for the elements and the text of a value, inner ones too, each of which a function may read. It
+// returns errHuge for a number that is too large.
 func (e *effort) look(v cty.Value) error {
 	switch v, _ = v.Unmark(); {
 	case !v.IsKnown() || v.IsNull():
 	case huge(v):
 		return errHuge
+	case v.Type() == cty.String:
+		return e.spend(len(v.AsString()) / stepBytes)
 	case v.CanIterateElements():
 		e.looked += v.LengthInt()
+		if v.Type().IsSetType() { // sorted for each loop over it, and functions loop several times
+			e.looked += v.LengthInt() * 3 * stepElements
+		}
 		if err := e.spend(e.looked / stepElements); err != nil {
 			return err
 		}
 		e.looked %= stepElements
 		for it := v.ElementIterator(); it.Next(); {
-			if _, item := it.Element(); item.Type() != cty.String {
+			if _, item := it.Element(); item.Type() != cty.String || len(item.AsString()) >= stepBytes {
 				if err := e.look(item); err != nil {
 					return err
 				}
@@ -152,6 +179,38 @@ func (e *effort) look(v cty.Value) error {
 		}
 	}
 	return nil
+}
+
+// conversion returns the steps to convert a tuple or an object to a list, set or map: the types of all elements, inner
+// ones too, are compared with each other. Equality costs less, but more than a look.
+func conversion(v cty.Value) int {
+	n := elementsOf(v)
+	return n/8 + n/stepBytes*(n/stepBytes)
+}
+
+func elementsOf(v cty.Value) (n int) {
+	if n = length(v); n > 0 {
+		for it := v.ElementIterator(); it.Next(); {
+			_, item := it.Element()
+			n += elementsOf(item)
+		}
+	}
+	return n
+}
+
+// length returns the number of elements of a value; 0 for one without.
+func length(v cty.Value) int {
+	if !v.IsKnown() || v.IsNull() || !v.CanIterateElements() {
+		return 0
+	}
+	return v.LengthInt()
+}
+
+// steps returns what a look at a value spends.
+func steps(v cty.Value) int {
+	var e effort
+	_ = e.look(v) // a huge number is an error of its own
+	return e.spent
 }
 
 // bounded limits the functions whose results can be much larger than their arguments, and those that evaluate their
@@ -169,7 +228,9 @@ func (e *effort) bounded(all map[string]function.Function) {
 	}
 	for name, steps := range map[string]func(args []cty.Value) (int, error){
 		"can": one, "try": one, "join": joined, "replace": replaced, "setproduct": product, "format": formatted,
-		"formatlist": formatted, "indent": indented, "jsondecode": decoded,
+		"formatlist": formatted, "indent": indented, "jsondecode": decoded, "csvdecode": separated, "split": separated,
+		"distinct": compared, "trim": trimmed, "regex": matched, "regexall": matchedAll, "toset": hashed,
+		"setintersection": hashed, "setsubtract": hashed, "setsymmetricdifference": hashed, "setunion": hashed,
 	} {
 		all[name] = guarded(all[name], func(args []cty.Value) error {
 			n, err := steps(args)
@@ -186,13 +247,7 @@ func one([]cty.Value) (int, error) { return 1, nil }
 func joined(args []cty.Value) (int, error) {
 	bytes := 0
 	for _, list := range args[1:] {
-		if !list.IsKnown() || list.IsNull() {
-			continue
-		}
-		for it := list.ElementIterator(); it.Next(); {
-			_, v := it.Element()
-			bytes += len(text(args[0])) + len(text(v))
-		}
+		bytes += length(list)*len(text(args[0])) + stepBytes*steps(list)
 	}
 	return bytes / stepBytes, nil
 }
@@ -200,20 +255,73 @@ func joined(args []cty.Value) (int, error) {
 // replaced counts a replacement for each occurrence, or for each byte if the pattern is a regular expression.
 func replaced(args []cty.Value) (int, error) {
 	s, old, by := text(args[0]), text(args[1]), text(args[2])
-	n := len(s) + 1
 	if len(old) < 2 || old[0] != '/' || old[len(old)-1] != '/' {
-		n = strings.Count(s, old)
+		return (len(s) + strings.Count(s, old)*len(by)) / stepBytes, nil
 	}
-	return (len(s) + n*len(by)) / stepBytes, nil
+	n, err := matchedAll([]cty.Value{cty.StringVal(old[1 : len(old)-1]), args[0]})
+	return n + (len(s)+1)*len(by)/stepBytes, err
+}
+
+// matched counts the instructions of a regular expression for each byte of the text, to which each may be applied.
+func matched(args []cty.Value) (int, error) {
+	n, err := instructions(args[0])
+	return n * (stepBytes + len(text(args[1]))) / stepBytes, err
+}
+
+// matchedAll is matched for each match, after which the search starts again. The text behind it was read before.
+func matchedAll(args []cty.Value) (int, error) {
+	n, err := matched(args)
+	return n + n*len(text(args[1]))/stepBytes, err
+}
+
+// instructions returns the size of a compiled regular expression: a{1000} has 1000 instructions. The function reports
+// an invalid one.
+func instructions(pattern cty.Value) (int, error) {
+	if len(text(pattern)) > maxPattern {
+		return 0, function.NewArgErrorf(0, "a regular expression may have %d bytes", maxPattern)
+	}
+	parsed, err := syntax.Parse(text(pattern), syntax.Perl)
+	if err != nil {
+		return 0, nil
+	}
+	program, err := syntax.Compile(parsed.Simplify())
+	if err != nil {
+		return 0, err
+	}
+	return len(program.Inst), nil
+}
+
+// compared counts a comparison of each element with all.
+func compared(args []cty.Value) (int, error) {
+	return length(args[0]) * (1 + steps(args[0])), nil
+}
+
+// hashed counts the elements of sets, which need as much work as loops.
+func hashed(args []cty.Value) (n int, err error) {
+	for _, arg := range args {
+		n += 8 * length(arg)
+	}
+	return n, nil
+}
+
+// trimmed counts the bytes of a text with which each character is compared.
+func trimmed(args []cty.Value) (int, error) {
+	return len(text(args[0])) / stepBytes * (len(text(args[1])) / stepBytes), nil
+}
+
+// separated counts the parts of a text.
+func separated(args []cty.Value) (int, error) {
+	if len(args) == 1 { // csvdecode
+		return (strings.Count(text(args[0]), ",") + strings.Count(text(args[0]), "\n")) / 2, nil
+	}
+	return strings.Count(text(args[1]), text(args[0])) / 4, nil
 }
 
 func product(args []cty.Value) (int, error) {
 	n := 1
 	for i, set := range args {
-		if set.IsKnown() && !set.IsNull() && set.CanIterateElements() {
-			if n *= set.LengthInt(); n > maxProduct {
-				return 0, function.NewArgErrorf(i, "the product may have %d elements", maxProduct)
-			}
+		if n *= max(1, length(set)); n > maxProduct {
+			return 0, function.NewArgErrorf(i, "the product may have %d elements", maxProduct)
 		}
 	}
 	return n * len(args), nil
@@ -221,11 +329,17 @@ func product(args []cty.Value) (int, error) {
 
 var wide = regexp.MustCompile(`%[^a-zA-Z%]*[0-9]{5}`)
 
+// formatted counts the arguments for each verb, and for each element of the longest list.
 func formatted(args []cty.Value) (int, error) {
-	if wide.MatchString(text(args[0])) {
+	format := text(args[0])
+	if wide.MatchString(format) {
 		return 0, function.NewArgErrorf(0, "a width or precision may be at most %d", maxWidth-1)
 	}
-	return strings.Count(text(args[0]), "%") * maxWidth / stepBytes / 10, nil
+	verbs, all, times := strings.Count(format, "%"), 0, 1
+	for _, arg := range args[1:] {
+		all, times = all+1+steps(arg), max(times, length(arg))
+	}
+	return times * (len(format)/stepBytes + verbs*(maxWidth/stepBytes/10+all)), nil
 }
 
 func indented(args []cty.Value) (int, error) {
@@ -249,5 +363,5 @@ func decoded(args []cty.Value) (int, error) {
 	if longExponent().MatchString(s) {
 		return 0, function.NewArgError(0, errHuge)
 	}
-	return len(s) / stepBytes, nil
+	return len(s)/stepBytes + strings.Count(s, ",")/2, nil
 }

@@ -30,7 +30,10 @@ func (l *scope) eval(expr hclsyntax.Expression, ctx *hcl.EvalContext, each bool)
 	if l.wrong += len(unknown); unknown != nil {
 		return cty.DynamicVal, unknown
 	}
+	before := l.effort.spent
 	val, diags := expr.Value(ctx)
+	val, long := l.effort.check(before, val, expr.Range())
+	diags = append(diags, long...)
 	diags = diags[:min(len(diags), mostErrors)]
 	l.wrong += len(diags)
 	if diags.HasErrors() {

@@ -87,6 +87,29 @@ func TestExpressionsNeedFewSteps(t *testing.T) {
 		"product in a map":            {squares + `b = jsonencode({ a = { b = [local.x13] } })`, "exponent of at most three"},
 		"long list in a loop": {"b = setproduct(range(700), range(700))\n" +
 			`a = [for i in range(100) : [for j in range(100) : length(local.b)]]`, "oo many steps"},
+		"equality": {`a = [for i in range(1000) : local.l == local.m]` + lists, "oo many steps"},
+		"splat":    {`a = [for i in range(1000) : local.l[*].b == 1]` + lists, "oo many steps"},
+		"condition": {`a = [for i in range(30) : length(i > 1 ? [for b in local.l : b.b] : [])]` + lists,
+			"oo many steps"},
+		"dropped by try":  {`a = try(length(` + loop + `), 1)`, "oo many steps"},
+		"index":           {`a = [for i in range(1000) : [` + strings.Repeat("1,", 30_000) + `][i]]`, "oo many steps"},
+		"distinct":        {`a = distinct([for p in setproduct(range(100), range(50)) : p[0]])`, "oo many steps"},
+		"tuple to list":   {`a = sort([for p in setproduct(range(300), range(300)) : "x"])`, "oo many steps"},
+		"tuple to set":    {`a = toset([for p in setproduct(range(400), range(100)) : p[0] * 100 + p[1]])`, "oo many steps"},
+		"matches":         {`a = length(regexall("(b?){1000}c", local.s))` + long, "oo many steps"},
+		"pattern":         {`a = can(regex("` + strings.Repeat("(b?){1000}", 90) + `", local.s))` + long, "oo many steps"},
+		"long pattern":    {`a = regex("` + strings.Repeat("b?", 501) + `", local.s)` + long, "1000 bytes"},
+		"replace matches": {`a = replace(local.s, "/(b?){1000}c/", "")` + long, "oo many steps"},
+		"format argument": {`a = format("` + strings.Repeat("%[1]s", 700) + `", local.s)` + long, "oo many steps"},
+		"formatlist":      {`a = formatlist("%s%s", local.s, range(1000))` + long, "oo many steps"},
+		"trim":            {`a = trim(local.s, "é${local.s}")` + long, "oo many steps"},
+		"texts of a list": {`a = jsonencode([` + strings.Repeat("local.s,", 1000) + `])` + long, "oo many steps"},
+		"split": {`a = length(split("b", join("", [` + strings.Repeat("local.s,", 45) + `])))` + long,
+			"oo many steps"},
+		"csvdecode": {`a = csvdecode(replace(join("", [` + strings.Repeat("local.s,", 22) + `]), "b", "\n"))` + long,
+			"oo many steps"},
+		"elements in JSON": {`a = jsondecode("[${replace(join("", [` + strings.Repeat("local.s,", 15) +
+			`]), "b", "1,")}1]")` + long, "oo many steps"},
 		"product in list":      {squares + `b = jsonencode([local.x13])`, "exponent of at most three"},
 		"template in template": {"a = \"" + strings.Repeat("%{if a}", 140_000) + "\"", "5000 directives"},
 		"text too long":        {"a = [" + strings.Repeat("1,", 600_000) + "]", "1048576"},
@@ -98,8 +121,47 @@ func TestExpressionsNeedFewSteps(t *testing.T) {
 			t.Errorf("%s: got %.300v after %v, want %q", name, diags, took, tc.want)
 		}
 	}
-	_, diags := enginetest.LoadPaper(t, "experiment {}\nvariable \"v\" {\n  default = length("+loop+")\n}\n")
-	must.Contain(t, diags.Error(), "Too many steps")
+	for name, text := range map[string]string{
+		"a default": "variable \"v\" {\n  default = length(" + loop + ")\n}\n",
+		"the type of a default": "variable \"v\" {\n  type    = list(number)\n  default = [" +
+			strings.Repeat("1,", 100_000) + "]\n}\n",
+		"settings of instances": "locals {\n  l = [" + strings.Repeat(`"x",`, 40_000) + "]\n}\n" +
+			"stage \"exec\" \"x\" {\n  for_each = range(500)\n  command  = local.l\n  outputs  = { o = \"o\" }\n}\n",
+	} {
+		_, diags := enginetest.LoadPaper(t, "experiment {}\n"+text)
+		if !strings.Contains(diags.Error(), "oo many steps") && !strings.Contains(diags.Error(), "need too many steps") {
+			t.Errorf("%s: got %.300v, want too many steps", name, diags)
+		}
+	}
+}
+
+// Experiments of the size that people write stay far below the limit.
+func TestLargeExperimentsNeedFewSteps(t *testing.T) {
+	_, diags := enginetest.LoadPaper(t, `
+experiment {
+  seeds = [for n in setproduct(range(100), range(100)) : n[0] * 100 + n[1]]
+}
+locals {
+  names = [for i in range(1000) : "name-${i}"]
+  long  = [for name in local.names : name if contains(local.names, name) && length(regexall("[0-9]+", name)) > 0]
+  words = replace(join(" ", slice(local.long, 0, 500)), "/\\s+/", "_")
+  sizes = { for i, name in local.names : name => { small = i, large = i % 2 == 0 ? [name, name] : [name, "x"] } }
+}
+stage "exec" "one" {
+  for_each = toset(slice(local.long, 0, 500))
+  command  = ["echo", each.key, local.words]
+  outputs  = { out = "${format("%s-%d", each.key, local.sizes[each.key].small)}.txt" }
+}
+stage "exec" "two" {
+  for_each = slice(local.names, 0, 500)
+  command  = concat(["cat"], local.sizes[each.key].large)
+  inputs   = { a = stage.exec.one[each.value].out }
+  outputs  = { out = "two-${each.key}.txt" }
+}
+`)
+	if diags.HasErrors() {
+		t.Errorf("got %.500v, want no error", diags)
+	}
 }
 
 // Each of these took minutes or gigabytes, because each error compared or listed all names.
@@ -140,6 +202,9 @@ func TestManyErrorsNeedLittleWork(t *testing.T) {
 
 // long is a local s of 100 KB.
 var long = "\n  s = \"" + strings.Repeat("b", 100_000) + "\""
+
+// lists are two equal lists of 10,000 elements.
+var lists = "\n  l = [for p in setproduct(range(100), range(100)) : { b = p[0] }]\n  m = [for b in local.l : b]"
 
 // doubled has strings each of which is ten times the string before.
 func doubled(levels int) string {

@@ -116,6 +116,9 @@ func (l *loader) load() *scope {
 		}
 		step()
 	}
+	if l.effort.spent > maxEffort && !l.diags.HasErrors() { // reported in a value that try or a condition has dropped
+		l.errorf(hcl.Range{}, "Too many steps", "%s.", upperFirst(errEffort.Error()))
+	}
 	return root
 }
 

@@ -79,6 +79,7 @@ func dimensionsOf(c *customdecode.ExpressionClosure) ([]dimension, error) {
 			return nil, function.NewArgErrorf(0, "dimension %s must be a list or map with elements, got %s", name,
 				describe(values))
 		}
+		seen := map[string]bool{}
 		for it := values.ElementIterator(); it.Next(); {
 			k, v := it.Element()
 			key, ok := text(k), isMap(values.Type())
@@ -89,9 +90,10 @@ func dimensionsOf(c *customdecode.ExpressionClosure) ([]dimension, error) {
 			case !ok:
 				return nil, function.NewArgErrorf(0, "dimension %s contains %s; write a map from keys to such values", name,
 					describe(v))
-			case slices.Contains(d.keys, key):
+			case seen[key]:
 				return nil, function.NewArgErrorf(0, "dimension %s contains %q twice", name, key)
 			}
+			seen[key] = true
 			d.keys, d.values = append(d.keys, key), append(d.values, v)
 		}
 		dimensions = append(dimensions, d)

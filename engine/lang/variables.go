@@ -128,7 +128,7 @@ func (l *scope) declare(v *variable) {
 	switch {
 	case !v.hasDefault || !v.fallback.IsKnown():
 	case typed:
-		val, err := convert.Convert(v.fallback, v.typ)
+		val, err := l.convert(v.fallback, v.typ)
 		if err != nil {
 			l.errorf(v.block.Body.Attributes["default"].Expr.Range(), "Wrong type",
 				"The default of variable %s does not fit its type: %s.", v.name, err)
@@ -234,12 +234,19 @@ func (l *scope) parseVariable(v *variable, text, from string) cty.Value {
 
 // converted returns a value as the type of its variable; unknown after an error, whose text begins with subject.
 func (l *scope) converted(v *variable, val cty.Value, at hcl.Range, subject string) cty.Value {
-	val, err := convert.Convert(val, v.typ)
+	val, err := l.convert(val, v.typ)
 	if err != nil {
 		l.errorf(at, "Wrong type", "%s %s is %s: %s.", subject, v.name, typeexpr.TypeString(v.typ), err)
 		return cty.DynamicVal
 	}
 	return val
+}
+
+func (l *loader) convert(val cty.Value, to cty.Type) (cty.Value, error) {
+	if err := l.effort.spend(conversion(val)); err != nil {
+		return val, err
+	}
+	return convert.Convert(val, to)
 }
 
 func (l *scope) validate(v *variable) {
