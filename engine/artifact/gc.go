@@ -198,9 +198,6 @@ func (s *Store) deleteGone() error {
 
 // each calls f for every entry of a folder of the store, except hidden ones.
 func (s *Store) each(folder string, f func(name, path string) error) error {
-	if err := NoLink(s.path(folder)); err != nil {
-		return err
-	}
 	entries, err := os.ReadDir(s.path(folder))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

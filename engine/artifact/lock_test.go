@@ -272,15 +272,3 @@ func TestClaimsOfAStrangerLeadNowhere(t *testing.T) {
 		must.OK(t, os.RemoveAll(s.path("claims")))
 	}
 }
-
-// A process would lock the file behind the link, which is not the one with the name, for ever.
-func TestALockThatIsALinkIsAnError(t *testing.T) {
-	s := openStore(t)
-	made, lock := filepath.Join(t.TempDir(), "made"), s.path("locks", claimKey)
-	must.OK(t, s.MakeDir(filepath.Dir(lock)))
-	must.OK(t, os.Symlink(made, lock))
-	if l, err := s.TryLock(claimKey); err == nil || l != nil || disk.Exists(made) {
-		t.Errorf("got %v, and the file behind the link: %v", err, disk.Exists(made))
-	}
-	must.OK(t, os.Remove(lock))
-}

@@ -1,7 +1,6 @@
 package remote
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -107,13 +106,14 @@ func (r *Remote) pushObject(ctx context.Context, o artifact.Output, again bool) 
 }
 
 func (r *Remote) pushFile(ctx context.Context, o artifact.Output, f artifact.FileInfo) error {
-	in, err := r.store.OpenObject(o, f)
+	path := r.store.ObjectPath(o, f)
+	in, err := artifact.OpenPlain(path)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	if info, err := in.Stat(); err != nil || info.Size() != f.Bytes {
-		return cmp.Or(err, fmt.Errorf("%s has another size than its manifest", in.Name()))
+	if in.Info.Size() != f.Bytes {
+		return fmt.Errorf("%s has another size than its manifest", path)
 	}
 	return r.call(ctx, r.Deadline, func(ctx context.Context, progress func()) error {
 		return r.bucket.Put(ctx, objectPrefix(o)+f.Name, io.NewSectionReader(countedAt{in, progress}, 0, f.Bytes))
