@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,42 +13,28 @@ import (
 	"rcgrpo/engine/internal/disk"
 )
 
-// The file `folder` of a store identifies the folder in which the store was made or checked. A copy is in another folder.
-// It may be someone else's, and is checked before its first use: behind a link a run, gc or verify could write and delete
-// the user's own files. So all other code relies on plain files and folders in a store. From then on it belongs to one
-// user.
+// The file `folder` of a store identifies the folder in which the store was made or checked. A copy is in another one.
+// It may be someone else's, and is checked before its first use: behind a link that leads out of the store, a run, gc
+// or verify could write and delete the user's own files. From then on the store belongs to one user, and all other code
+// relies on what was checked.
 
-// checkCopy checks a store that is a copy, which is none afterwards.
-func (s *Store) checkCopy() error {
-	if _, copied := s.folders(); !copied || !disk.Exists(s.dir) {
+// settle checks a store that is a copy, and makes its folder the store's own. A store that cannot be written is checked
+// each time.
+func (s *Store) settle() error {
+	id, path := s.folderID(), s.path("folder")
+	own, _ := disk.ReadPlain(path, 1<<10) // a line for each kind of host
+	if id == "" || slices.Contains(strings.SplitAfter(string(own), "\n"), id) {
 		return nil
 	}
 	if err := s.checkEntries(); err != nil {
 		return err
 	}
-	s.settle()
+	disk.Overwrite(s.dir, path, append(own, id...))
 	return nil
 }
 
-// settle makes the folder of the store its own. In a store that cannot be written it does nothing; each Open checks
-// such a store.
-func (s *Store) settle() {
-	if own, copied := s.folders(); copied {
-		disk.Overwrite(s.dir, s.path("folder"), append(own, s.folderID()...))
-	}
-}
-
-// folders returns the lines that identify the folder of the store, one for each kind of host, and reports whether the
-// store is a copy: without a line for this host.
-func (s *Store) folders() (own []byte, copied bool) {
-	own, _ = disk.ReadPlain(s.path("folder"), 1<<10)
-	id := s.folderID()
-	return own, id == "" || !slices.Contains(strings.SplitAfter(string(own), "\n"), id)
-}
-
-// folderID identifies the folder of the store by its inode, which is the same on all hosts, and by the time of its
-// creation, which nobody can choose; that is 0 where the file system, or the host's kernel, does not tell it. "" is
-// unknown.
+// folderID identifies the folder of the store, if it exists, by its inode, which is the same on all hosts, and by the
+// time of its creation, which nobody can choose; that is 0 where the file system or the host's kernel does not tell it.
 func (s *Store) folderID() string {
 	var x unix.Statx_t
 	if unix.Statx(unix.AT_FDCWD, s.dir, 0, unix.STATX_INO|unix.STATX_BTIME, &x) != nil {
@@ -58,39 +43,24 @@ func (s *Store) folderID() string {
 	return fmt.Sprintf("%d %d.%09d\n", x.Ino, x.Btime.Sec, x.Btime.Nsec)
 }
 
-// checkEntries returns an error for the first entry of the store that is neither a plain file nor a folder. The log of
-// an adopted stage may be a link to that of the run that has started it.
+// checkEntries returns an error for the first entry of the store that is no plain file, no folder, and no link to one
+// in the store: a run has such a link to the log of a stage that it has adopted.
 func (s *Store) checkEntries() error {
-	root, err := filepath.EvalSymlinks(s.dir) // the folder itself may be behind a link of the user's
+	root, err := filepath.EvalSymlinks(s.dir) // the user may have a link to the whole store
 	if err != nil {
 		return err
 	}
 	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case errors.Is(err, fs.ErrNotExist): // removed meanwhile
+		if errors.Is(err, fs.ErrNotExist) { // removed meanwhile
 			return nil
-		case err != nil:
+		}
+		if err != nil || d.IsDir() || d.Type().IsRegular() {
 			return err
-		case d.IsDir() || d.Type().IsRegular() || isLogLink(root, path):
+		}
+		if to, err := filepath.EvalSymlinks(path); err == nil && to != path && strings.HasPrefix(to, root+"/") {
 			return nil
 		}
-		return fmt.Errorf("%s is neither a plain file nor a folder, and the store has come here from elsewhere: a link in "+
-			"it could lead to your own files. Remove that entry, or name another folder (store { path } in the site file)",
-			path)
+		return fmt.Errorf("%s is no plain file or leads out of the store, which has come here from elsewhere: remove it, "+
+			"or name another folder (store { path } in the site file)", path)
 	})
-}
-
-// isLogLink reports whether a path of the store with the folder root is a link from the log of a run to another one.
-func isLogLink(root, path string) bool {
-	target, err := os.Readlink(path)
-	if err != nil || filepath.IsAbs(target) {
-		return false
-	}
-	for _, path := range []string{path, filepath.Join(filepath.Dir(path), target)} {
-		name, err := filepath.Rel(root, path)
-		if ok, _ := filepath.Match("runs/*/*/logs/*.log", name); err != nil || !ok {
-			return false
-		}
-	}
-	return true
 }

@@ -37,7 +37,6 @@ func TestACopyWithAnythingButFilesAndFoldersIsRefused(t *testing.T) {
 		"runs/x/1/logs":                        link(home),
 		"runs/x/1/logs/a.log":                  link(precious),
 		"runs/x/1/logs/b.log":                  link("../../../../../precious"),
-		"runs/x/1/logs/c.log":                  link("../../../../use"),
 		"runs/x/1/logs/d.log":                  pipe,
 	} {
 		own := openStore(t)
@@ -49,7 +48,7 @@ func TestACopyWithAnythingButFilesAndFoldersIsRefused(t *testing.T) {
 		must.OK(t, os.RemoveAll(planted))
 		must.OK(t, plant(planted))
 		_, err := Open(copied)
-		must.Match(t, err, planted+" is neither a plain file nor a folder")
+		must.Match(t, err, planted+" is no plain file or leads out of the store")
 		must.OK(t, os.Remove(planted))
 		must.Get(Open(copied))(t)
 	}
@@ -66,6 +65,7 @@ func TestTheLinksOfTheUsersOwnStoreStay(t *testing.T) {
 	for _, id := range []string{"1", "2"} {
 		must.OK(t, os.MkdirAll(filepath.Join(s.Runs("x"), id, "logs"), 0o700))
 	}
+	must.OK(t, os.WriteFile(filepath.Join(s.Runs("x"), "1", "logs", "a.log"), nil, 0o600))
 	must.OK(t, os.Symlink("../../1/logs/a.log", filepath.Join(s.Runs("x"), "2", "logs", "a.log")))
 	must.Get(Open(s.Dir()))(t)
 	moved := filepath.Join(t.TempDir(), "moved")

@@ -238,15 +238,6 @@ func TestStoresInUseAreNotShared(t *testing.T) {
 	must.OK(t, s.Share())
 }
 
-// The store may be a copy, with a pipe in the place of a claim's successor. No writer will open it.
-func TestASuccessorThatIsAPipeIsNone(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "a")
-	l := must.Get(newClaim(path))(t)
-	must.OK(t, unix.Mkfifo(path+"."+l.id, 0o600))
-	wantEqual(t, "the last claim", lastOf(path), path)
-	must.OK(t, l.Unlock())
-}
-
 // A successor has the id of its claim in its path. In a stranger's store the ids may lead to files of the user, which a
 // release would remove, or in a ring.
 func TestClaimsOfAStrangerLeadNowhere(t *testing.T) {

@@ -59,7 +59,7 @@ func Open(dir string) (*Store, error) {
 	if err := s.readable(); err != nil {
 		return nil, err
 	}
-	if err := s.checkCopy(); err != nil {
+	if err := s.settle(); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
 	return s, nil
@@ -74,14 +74,10 @@ func (s *Store) Runs(experiment string) string { return s.path("runs", experimen
 // Work is the scratch folder of a node without a result, for its next attempt to resume from. It may not exist.
 func (s *Store) Work(key string) string { return s.path("work", key) }
 
-// MakeWork creates the scratch folder of a key. fresh reports that it did not exist before.
+// MakeWork creates the scratch folder of a key, whose lock the caller holds. fresh reports that it did not exist.
 func (s *Store) MakeWork(key string) (fresh bool, err error) {
-	dir := s.Work(key)
-	err = s.inFolder(dir, func() error { return disk.Mkdir(dir, 0o700) })
-	if errors.Is(err, fs.ErrExist) {
-		return false, nil
-	}
-	return err == nil, err
+	fresh = !disk.Exists(s.Work(key))
+	return fresh, s.MakeDir(s.Work(key))
 }
 
 // RemoveWork removes the scratch folder of a key.
@@ -372,8 +368,8 @@ func validKey(key string) error {
 }
 
 // Part returns the files that a store needs for some ports of one result: slash-separated name below the
-// store's folder to path. It does not check the contents, but that they have the recorded sizes. For a port that is not
-// here the error is ErrNotHere.
+// store's folder to path. It compares them with the manifest as Lookup does. For a port that is not here the error is
+// ErrNotHere.
 func (s *Store) Part(key string, ports ...string) (map[string]string, error) {
 	m, err := s.Manifest(key)
 	if err != nil {
@@ -385,18 +381,12 @@ func (s *Store) Part(key string, ports ...string) (map[string]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		if !s.Has(m, port) {
-			return nil, fmt.Errorf("%s: %w", m.Address, ErrNotHere)
-		}
 		for _, object := range o.Objects() {
+			if _, err := s.verify(m.Address, object, Sealed); err != nil {
+				return nil, err
+			}
 			for _, f := range object.Files {
-				path := s.ObjectPath(object, f)
-				if info, err := os.Lstat(path); err != nil {
-					return nil, err
-				} else if info.Size() != f.Bytes || !info.Mode().IsRegular() {
-					return nil, Problem{Address: m.Address, Path: path, What: "edited"}
-				}
-				files["objects/"+object.Digest+"/"+f.Name] = path
+				files["objects/"+object.Digest+"/"+f.Name] = s.ObjectPath(object, f)
 			}
 		}
 	}
