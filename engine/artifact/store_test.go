@@ -132,14 +132,7 @@ func wantIntact(t *testing.T, s *Store, name, when string) {
 
 // A copied store may have a pipe or an endless device in the place of a manifest: reading it would never end.
 func TestRecordsThatAreNoPlainFilesAreErrors(t *testing.T) {
-	for name, put := range map[string]func(path string) error{
-		"a pipe":   func(path string) error { return syscall.Mkfifo(path, 0o600) },
-		"a device": func(path string) error { return os.Symlink("/dev/zero", path) },
-		"a folder": func(path string) error { return os.Mkdir(path, 0o700) },
-		"a large file": func(path string) error {
-			return errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, 1<<33))
-		},
-	} {
+	for name, put := range must.NoPlainFiles {
 		t.Run(name, func(t *testing.T) {
 			s := must.Get(Open(filepath.Join(t.TempDir(), "store")))(t)
 			m := commit(t, s, "a", files{"x.txt": "1"})

@@ -378,7 +378,7 @@ func (r *rendering) elements(v any) (items []any, ok bool) {
 		return nil, true
 	case Text:
 		for i := 0; i < len(v.s); {
-			n := runeLen(v.s[i:])
+			_, n := utf8.DecodeRuneInString(v.s[i:])
 			items = append(items, v.Cut(i, i+n))
 			i += n
 		}

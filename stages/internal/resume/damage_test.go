@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"rcgrpo/internal/must"
@@ -199,13 +198,7 @@ func TestFoldersThatNoStateContainsAreRemoved(t *testing.T) {
 
 // The scratch folder and the result of a shorter run may be those of a copied store.
 func TestFilesOfScratchThatAreNoPlainFilesAreNotRead(t *testing.T) {
-	for name, put := range map[string]func(path string) error{
-		"a pipe":   func(path string) error { return syscall.Mkfifo(path, 0o600) },
-		"a device": func(path string) error { return os.Symlink("/dev/zero", path) },
-		"a large file": func(path string) error {
-			return errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, 1<<41))
-		},
-	} {
+	for name, put := range must.NoPlainFiles {
 		t.Run(name, func(t *testing.T) {
 			dir := trained(t)
 			state, sums := filepath.Join(dir, "states", stateName(4)), filepath.Join(dir, "rows", "sums")
