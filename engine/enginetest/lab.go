@@ -102,8 +102,7 @@ func NewLab(t *testing.T) *Lab {
 		}
 		l.Tidy()
 		for _, folder := range []string{"staging", "locks", "claims"} {
-			left, _ := os.ReadDir(filepath.Join(l.StoreDir, folder))
-			if len(left) > 0 {
+			if left, _ := os.ReadDir(filepath.Join(l.StoreDir, folder)); len(left) > 0 {
 				t.Errorf("left in %s: %v", folder, left)
 			}
 		}
