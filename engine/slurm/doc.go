@@ -20,14 +20,19 @@
 //	cancelled               the stage fails
 //	replaced                there is a newer attempt
 //	stopped                 SIGTERM or SIGINT; if this engine has not sent it, job.whyStopped asks Slurm for the reason:
-//	                        PREEMPTED, or a job that Slurm no longer lists, is preempted; NODE_FAIL is host; FAILED and
-//	                        COMPLETED are cancelled
+//	                        FAILED and COMPLETED are cancelled, a job that Slurm no longer lists is preempted, and the
+//	                        other states mean what they mean without an exit file
+//
+// Where no engine waits for the job, the next run that finds its end submits a new one.
 //
 // So a host that crashes ends a job as host. A host that reboots in order first sends SIGTERM to all processes: the
-// stage stops after a checkpoint and the job exits with 1. If Slurm then reports NODE_FAIL, a new job follows; if it
-// reports FAILED, as after a signal by hand, the stage fails, and the next run resumes from the checkpoint. With
-// `requeue` a stopped job leaves no exit file: either Slurm starts it again, or it reports FAILED, and the stage fails
-// with the cause killed.
+// stage stops after a checkpoint, and the job exits with 1. What follows depends on the state that Slurm reports:
+//
+//	NODE_FAIL               a new job
+//	FAILED, COMPLETED       the stage fails, as after a signal by hand; the next run resumes from the checkpoint
+//
+// With `requeue` a stopped job leaves no exit file: Slurm starts it again, or reports FAILED, and the stage fails with
+// the cause killed.
 //
 // Main is the main function of a job. It supervises the process of the stage, which runs as on one machine (package
 // engine).

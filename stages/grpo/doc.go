@@ -36,7 +36,7 @@
 //	        if the update makes several steps:
 //	            b.LogpOld = Trainer.Stats                   // of the training forward, so the first ratio is 1
 //	        if kl.place = "reward": klPenalty = Objective.KLPenalty
-//	        b.Advantage, b.Skip = Objective.Advantages:     // Advantage.OfEpisodes (eq. 6), then zero_variance = "mask"
+//	        b.Advantage, b.Skip = Objective.Advantages:     // Advantage.OfEpisodes (eq. 6), then zero_variance = "skip"
 //	            Objective.ShapedRewards                     // reward + reward terms - KL penalty
 //	    conditioning.restrict(b)                            // tokens.learn = "high": no policy gradient under low
 //	    for each pass, for each minibatch:                  // updateBatch.minibatches; one step by default
@@ -69,8 +69,9 @@
 //
 // It is applied in the model. newBatch (batch.go), and examples in fine-tuning (stages/sft/run.go), pass it as
 // lm.Sequence.Mask. Model.pack (stages/internal/lm/pass.go) makes a prediction of the token at t+1 only if the mask is
-// true there, so logprobs, entropy, KL and gradients exist for these tokens only. The lists [N] of objective.Batch have
-// one entry for each, and no loss needs the mask again.
+// true there, so logprobs, entropy, KL and gradients exist for these tokens only. objective.NewBatch
+// (stages/rl/objective/loss.go) reads the mask for the lists of the loss, which have one entry for each of these tokens
+// in the same order: turns, logprobs when sampled, and the number of tokens of each row.
 //
 // # Random numbers
 //

@@ -14,11 +14,13 @@ import (
 //
 //	Sampling(seed, 12, T, 3).At(i)                  the token at position i of its sequence, prompt included
 //	Requested(seed, rollout, prompt, n).At(i)       with an agent, in place of Sampling: the tokens of each reply
-//	DrawTokens(allocation, p, G, seed, 12, T)[3]    its reward token; the group has one stream
+//	DrawTokens(allocation, p, G, seed, 12, T)[3]    its reward token (reward_tokens.go); the group has one stream
 //	EnvironmentSeed(seed, 12, T)                    the seed of a user's program, equal in the group
 //
-// The environments of the benchmark and the drills ignore their seed. The tasks of update 12 follow from
-// Job.Rand("order of tasks, pass P"): course.at (stages/grpo/course.go). If a task has a second group in an update, its
+// The environments of the benchmark and the drills ignore their seed. Number k of the tasks of a training, counted from
+// 0, is in pass P = k / (number of tasks), whose order is a permutation by Job.Rand("order of tasks, pass P")
+// (course.at, stages/grpo/course.go; Job.Rand, engine/job.go). Update 12 with batch B has k from 11 B to 12 B - 1, or
+// later tasks where groups were replaced before. If a task has a second group in an update, its
 // members count from G and its reward tokens are those of "T, group 2": groupSource.rollouts (stages/grpo/groups.go).
 type Stream uint64
 

@@ -4,7 +4,7 @@
 //	Settings   the block agent of a stage
 //	Gateway    an rl.Agent: the server of both protocols, and the processes of the program; start with Open
 //
-// Token ids that an agent was served reach a training without being tokenized again:
+// Token ids that an agent was served reach grpo and rc-grpo without being tokenized again:
 //
 //	Gateway.Play        gives the episode a serve.Server of its own, with the callbacks stream and sampled
 //	episode.stream      names the random numbers of a reply
@@ -15,7 +15,8 @@
 //	rl.Collector        judges the trajectory, as one of a conversation
 //	objective.Rows      makes each segment a row of the batch, with the advantage of its episode (stages/grpo/batch.go)
 //
-// The conversations that `rcgrpo serve --log` writes reach no training.
+// Fine-tuning on collected trajectories (curate) keeps the ids of replies and encodes the rest again (chat.Encode), of
+// the first segment only. The conversations that `rcgrpo serve --log` writes reach no training.
 //
 // Neighbours: rl (episodes), serve (OpenAI's API), environment (processes, tools).
 package agent
