@@ -32,8 +32,9 @@ func (r *Remote) Send(ctx context.Context, m *artifact.Manifest) {
 // their digests as names, so neither overwrites those of the other; the manifest decides, and the first one stays. The
 // second machine finds it before its push, or when it creates its own, which is a conditional write. Its push is an
 // error that names the stage: a run counts it as not pushed and ends as without it, `store push` exits with 1. Each
-// machine keeps its own result in its own store; machines without one fetch the first. A manifest with other ports or
-// types, which this stage cannot have written, is replaced.
+// machine keeps its own result in its own store; machines without one fetch the first. A damaged manifest, and
+// one with other ports or types, which this stage cannot have written, are replaced. A storage without conditional
+// writes keeps the last of two that are created at once; `store verify --remote` reports such a storage.
 func (r *Remote) PushResult(ctx context.Context, m *artifact.Manifest) error {
 	err := r.push(ctx, m)
 	switch {

@@ -32,7 +32,10 @@
 //	FAILED, COMPLETED       the stage fails, as after a signal by hand; the next run resumes from the checkpoint
 //
 // With `requeue` a stopped job leaves no exit file: Slurm starts it again, or reports FAILED, and the stage fails with
-// the cause killed.
+// the cause killed. A later engine, which has not seen the job run, submits a new one on another host.
+//
+// A killed engine leaves its jobs alone. One that gets SIGTERM cancels those in the queue and stops the others after a
+// checkpoint.
 //
 // Main is the main function of a job. It supervises the process of the stage, which runs as on one machine (package
 // engine).

@@ -60,12 +60,13 @@
 //
 // # The mask
 //
-// The mask of a sequence is true where the policy sampled the token. It is made where the ids are stored:
+// The mask of a sequence is true on the tokens that the policy sampled. It is made where the ids are stored:
 //
 //   - of a conversation by Trajectory.appendIDs (stages/rl/trajectory.go): ids with logprobs were sampled, ids without
 //     were given (prompt, results of tools, headers);
 //   - of the requests of an agent in the same way by episode.sampled (stages/internal/agent/episode.go);
-//   - for fine-tuning by chat.Encode (stages/internal/chat/chat.go): true on the replies, of experts too.
+//   - for fine-tuning by chat.Encode (stages/internal/chat/chat.go): true on the replies, of experts too, and false on
+//     messages that an agent wrote itself.
 //
 // It is applied in the model. newBatch (batch.go), and examples in fine-tuning (stages/sft/run.go), pass it as
 // lm.Sequence.Mask. Model.pack (stages/internal/lm/pass.go) makes a prediction of the token at t+1 only if the mask is
