@@ -129,7 +129,7 @@ func methodOfDict(d Dict, name string) func(*rendering, args) any {
 }
 
 func (r *rendering) items(d Dict) (list []any) {
-	r.spend(len(d))
+	r.spend(stepsOfPass * len(d))
 	for _, m := range d {
 		list = append(list, tuple{m.Key, m.Value})
 	}
@@ -149,8 +149,7 @@ func (r *rendering) trim(t Text, chars any, left, right bool) any {
 	in := Space
 	if chars != nil && chars != (absent{}) {
 		set := r.textOf("strip", chars).s
-		r.spend(weight(t) * weight(chars))
-		in = func(c rune) bool { return strings.ContainsRune(set, c) }
+		in = func(c rune) bool { return r.spend(1+weight(chars)) && strings.ContainsRune(set, c) }
 	}
 	from, to := 0, len(t.s)
 	if left {
@@ -188,12 +187,10 @@ func (r *rendering) replace(t Text, a args) any {
 			b.add(t.Cut(at, len(t.s)))
 			return r.made(b.text())
 		}
-		b.add(t.Cut(at, at+i))
-		b.add(fresh)
-		at += i + len(old.s)
-		if b.Len() > maxText || !r.spend(1) {
-			return r.stop(errLong)
+		if b.add(t.Cut(at, at+i)); !r.append(&b, fresh) {
+			return undefined{}
 		}
+		at += i + len(old.s)
 	}
 }
 
@@ -203,7 +200,7 @@ func (r *rendering) split(t Text, a args) any {
 		return r.fail("split needs a separator that is not empty")
 	}
 	list := List{}
-	for at := 0; r.spend(1); {
+	for at := 0; r.spend(stepsOfPass); {
 		i := strings.Index(t.s[at:], sep)
 		if i < 0 {
 			return append(list, r.made(t.Cut(at, len(t.s))))
@@ -411,11 +408,10 @@ func join(r *rendering, v any, a args) any {
 	var b builder
 	for i, item := range r.list(v) {
 		if i > 0 {
-			b.add(between)
+			r.append(&b, between)
 		}
-		b.add(r.str(item))
-		if b.Len() > maxText || !r.spend(1) {
-			return r.stop(errLong)
+		if !r.append(&b, r.str(item)) {
+			return undefined{}
 		}
 	}
 	return r.made(b.text())

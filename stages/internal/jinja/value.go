@@ -367,8 +367,11 @@ func size(v any) (n int, ok bool) {
 // made.
 func (r *rendering) elements(v any) (items []any, ok bool) {
 	n, _ := size(v)
-	if t, isText := v.(Text); isText {
-		n = len(t.s)
+	switch v := v.(type) {
+	case Text:
+		n = stepsOfPass * len(v.s)
+	case Dict:
+		n *= stepsOfPass
 	}
 	if !r.spend(n) {
 		return nil, true
