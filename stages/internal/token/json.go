@@ -19,6 +19,7 @@ import (
 const (
 	maxFile  = 64 << 20
 	maxAdded = 1 << 14 // added tokens, and the distance of their ids from the vocabulary
+	maxName  = 128     // bytes of an added token, which each place of a text is compared with
 )
 
 // Load reads a tokenizer.json of at most 64 MiB.
@@ -246,9 +247,9 @@ func (t *Tokenizer) parseAdded(f *file) error {
 	slices.SortStableFunc(f.Added, func(a, b Added) int { return int(a.ID) - int(b.ID) })
 	end := len(t.bytes) + maxAdded
 	for _, a := range f.Added {
-		if a.Content == "" || a.ID < 0 || int(a.ID) >= end {
-			return fmt.Errorf("added token %q with id %d: it needs a text, and an id that follows the vocabulary",
-				a.Content, a.ID)
+		if a.Content == "" || len(a.Content) > maxName || a.ID < 0 || int(a.ID) >= end {
+			return fmt.Errorf("added token %.200q with id %d: it needs a text of 1 to %d bytes, and an id that follows the "+
+				"vocabulary", a.Content, a.ID, maxName)
 		}
 		if a.LStrip || a.RStrip || a.SingleWord {
 			return fmt.Errorf("added token %q: lstrip, rstrip and single_word are not supported", a.Content)

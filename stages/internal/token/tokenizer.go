@@ -99,36 +99,50 @@ func (t *Tokenizer) Clone() *Tokenizer {
 
 func (t *Tokenizer) index() {
 	t.raw, t.late = finder{}, finder{}
-	for _, a := range t.added {
+	for _, a := range slices.SortedFunc(slices.Values(t.added), contentOrder) {
 		if a.Normalized {
 			t.late.add(a)
 		} else {
 			t.raw.add(a)
 		}
 	}
-	for _, f := range []*finder{&t.raw, &t.late} {
-		for _, list := range f.byFirst {
-			slices.SortStableFunc(list, func(a, b Added) int { return len(b.Content) - len(a.Content) })
-		}
-	}
 }
 
-// finder finds the leftmost and then longest of a set of added tokens.
+func contentOrder(a, b Added) int { return strings.Compare(a.Content, b.Content) }
+
+// finder finds the leftmost and then longest of a set of added tokens. All may begin alike, so it searches.
 type finder struct {
-	byFirst [256][]Added // by first byte, longest first
+	all     []Added // in the order of their contents
+	shorter []int   // the longest other token that begins each; -1: none
+	first   [256]bool
 }
 
+// add adds the next token in the order of contents.
 func (f *finder) add(a Added) {
-	list := &f.byFirst[a.Content[0]]
-	*list = append(*list, a)
+	f.all, f.shorter = append(f.all, a), append(f.shorter, f.beginning(a.Content, len(f.all)-1))
+	f.first[a.Content[0]] = true
+}
+
+// beginning returns the longest token that begins a text, given the last one that is not behind it in the order; -1:
+// none. What lies between a text and its beginning begins alike.
+func (f *finder) beginning(text string, last int) int {
+	for last >= 0 && !strings.HasPrefix(text, f.all[last].Content) {
+		last = f.shorter[last]
+	}
+	return last
 }
 
 func (f *finder) find(text string) (from int, found Added) {
-	for i := 0; i < len(text); i++ {
-		for _, a := range f.byFirst[text[i]] {
-			if strings.HasPrefix(text[i:], a.Content) {
-				return i, a
-			}
+	for i := range len(text) {
+		if !f.first[text[i]] {
+			continue
+		}
+		at, equal := slices.BinarySearchFunc(f.all, Added{Content: text[i:]}, contentOrder)
+		if !equal {
+			at--
+		}
+		if at = f.beginning(text[i:], at); at >= 0 {
+			return i, f.all[at]
 		}
 	}
 	return -1, Added{}
