@@ -212,32 +212,35 @@ type Recorded struct {
 
 // recorded returns the stages whose calls the page counts, without artifacts that the store lacks.
 func (ev *Evidence) recorded(store *artifact.Store) (all []Recorded) {
+	manifest := once(store.Manifest)
+	replays := map[string]*Input{} // by the part of a manifest that names one
+	for i, in := range slices.Backward(ev.Inputs) {
+		if in.Role == roleReplay {
+			replays[quoted(in.Digest)] = &ev.Inputs[i]
+		}
+	}
+	open := once(func(part string) (*artifact.Artifact, error) { return opener(store)(replays[part]) })
+	cards := map[string]string{} // of endpoints, by the part of a manifest that names one
+	for _, stage := range ev.Stages {
+		if m, err := manifest(stage.Key); err == nil {
+			cards[quoted(m.Outputs["policy"].Digest)] = stage.Card
+		}
+	}
 	for _, in := range ev.Inputs {
 		if in.Role != roleCalls {
 			continue
 		}
-		r := Recorded{Address: in.Address, Store: store}
-		var err error
-		if r.Manifest, err = store.Manifest(in.Key); err != nil {
+		m, err := manifest(in.Key)
+		if err != nil {
 			continue // a fault of the page
 		}
-		for _, stage := range ev.Stages {
-			if m, err := store.Manifest(stage.Key); err == nil && hasRead(r.Manifest, "policy", m.Outputs["policy"].Digest) {
-				r.Endpoint = stage.Card
-			}
-		}
-		for i := 0; ; i++ {
-			settings := []string{fmt.Sprintf("tasks[%d]", i), "tasks"}
-			at := slices.IndexFunc(ev.Inputs, func(x Input) bool {
-				return x.Role == roleReplay && (hasRead(r.Manifest, settings[0], x.Digest) ||
-					i == 0 && hasRead(r.Manifest, settings[1], x.Digest))
-			})
-			if at < 0 {
-				break
-			}
-			if a, err := opener(store)(&ev.Inputs[at]); err == nil {
+		r := Recorded{Address: in.Address, Store: store, Manifest: m, Endpoint: cards[m.Parts["input.policy"]]}
+		part := cmp.Or(m.Parts["input.tasks[0]"], m.Parts["input.tasks"])
+		for i := 1; replays[part] != nil; i++ {
+			if a, err := open(part); err == nil {
 				r.Tasks = append(r.Tasks, a)
 			}
+			part = m.Parts[fmt.Sprintf("input.tasks[%d]", i)]
 		}
 		all = append(all, r)
 	}

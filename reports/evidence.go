@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
@@ -133,13 +134,24 @@ func timed(m *artifact.Manifest) bool { return m.Outputs["metrics"].Times != nil
 
 // ports returns the inputs of the page, and the metrics of the recorded stages whose seconds by phase it shows.
 func (ev *Evidence) ports(store *artifact.Store) []Input {
-	all := slices.Clone(ev.Inputs)
+	all, manifest := slices.Clone(ev.Inputs), once(store.Manifest)
 	for _, stage := range ev.Stages {
-		if m, err := store.Manifest(stage.Key); err == nil && timed(m) {
+		if m, err := manifest(stage.Key); err == nil && timed(m) {
 			all = append(all, Input{Address: stage.Address, Ref: artifact.Ref{Port: "metrics"}, Key: stage.Key})
 		}
 	}
 	return all
+}
+
+// once returns a function that calls f once for each key: a stranger's page may name a large record thousands of times.
+func once[T any](f func(key string) (T, error)) func(key string) (T, error) {
+	known := map[string]func() (T, error){}
+	return func(key string) (T, error) {
+		if known[key] == nil {
+			known[key] = sync.OnceValues(func() (T, error) { return f(key) })
+		}
+		return known[key]()
+	}
 }
 
 // fingerprint returns the SHA-256 of a manifest.
@@ -222,7 +234,9 @@ const (
 	maxEvidenceBytes = 64 << 20 // with the document
 	maxInputs        = 5_000
 	maxStages        = 5_000
-	maxChosen        = 1_000 // sections, items, pairs, maps, notes, arms
+	maxUses          = 8         // of an artifact in one role
+	maxSettings      = 1_000_000 // of all stages
+	maxChosen        = 1_000     // sections, items, pairs, maps, notes, arms
 )
 
 // notes returns the sentences for the head of the page: the overrides of the run first.
@@ -259,6 +273,17 @@ func (ev *Evidence) check() error {
 		}
 		chosen += len(ev.References[i].Counts) + len(ev.References[i].Others)
 	}
+	uses, most := map[Input]int{}, 0
+	for _, in := range ev.Inputs {
+		if in.Role != roleReplay { // several stages play the same tasks
+			use := Input{Role: in.Role, Key: in.Key}
+			if in.Role == roleData { // of several ports
+				use.Ref.Port = in.Ref.Port
+			}
+			uses[use]++
+			most = max(most, uses[use])
+		}
+	}
 	limit := func(n, most int, items string) error {
 		if n > most {
 			return fmt.Errorf("it has %d %s, more than the %d that a page can have", n, items, most)
@@ -266,6 +291,7 @@ func (ev *Evidence) check() error {
 		return nil
 	}
 	return cmp.Or(limit(len(ev.Inputs), maxInputs, "inputs"), limit(len(ev.Stages), maxStages, "stages"),
+		limit(most, maxUses, "uses of one artifact"),
 		limit(chosen, maxChosen, "sections, pairs, maps, notes, arms and failures"))
 }
 

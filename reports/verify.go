@@ -169,7 +169,14 @@ func (v *Verification) checkArtifacts(ev *Evidence, store *artifact.Store) map[s
 	fault := func(from, format string, args ...any) {
 		v.Faults = append(v.Faults, from+": "+fmt.Sprintf(format, args...))
 	}
-	seen := map[string]bool{} // key and port
+	manifest, seen := once(store.Manifest), map[string]bool{} // key and port
+	print := once(func(key string) (string, error) {
+		m, err := manifest(key)
+		if err != nil {
+			return "", err
+		}
+		return fingerprint(m)
+	})
 	check := func(address, port, key, digest string) {
 		from := address + "." + port
 		if seen[key+"."+port] {
@@ -177,7 +184,7 @@ func (v *Verification) checkArtifacts(ev *Evidence, store *artifact.Store) map[s
 		}
 		seen[key+"."+port] = true
 		v.Artifacts++
-		m, err := store.Manifest(key)
+		m, err := manifest(key)
 		if err != nil {
 			damaged[from] = true
 			fault(from, "key %s: %v", page.Prefix(key, 16), err)
@@ -198,13 +205,13 @@ func (v *Verification) checkArtifacts(ev *Evidence, store *artifact.Store) map[s
 		if stage.Key == "" {
 			continue
 		}
-		m, err := store.Manifest(stage.Key)
+		got, err := print(stage.Key)
 		if err != nil {
 			damaged[manifestAddress(stage.Address)] = true
 			fault(stage.Address, "record %s: %v", page.Prefix(stage.Key, 16), err)
 			continue
 		}
-		if got, err := fingerprint(m); err != nil || got != stage.Manifest {
+		if got != stage.Manifest {
 			fault(stage.Address, "its record is not the one that the page was made from (the stage ran again, or the "+
 				"record was edited)")
 		}
@@ -252,6 +259,10 @@ const (
 // checkSize refuses a study whose page would be larger than a page of real results: a few bytes of an artifact can add
 // a task set, a category or an update.
 func (s *Study) checkSize() error {
+	settings := 0
+	for _, r := range s.Stages {
+		settings += len(r.Settings)
+	}
 	sets, categories, tasks, updates := map[string]bool{}, map[string]bool{}, map[string]bool{}, map[int]bool{}
 	for row := range s.scores {
 		sets[row.Set], categories[row.Category], tasks[row.Set+"\x00"+row.Task] = true, true, true
@@ -278,10 +289,10 @@ func (s *Study) checkSize() error {
 	const columns = 20 // upper bound of the columns of a table beside its categories
 	rows := len(sets)*(runs+pairs) + len(s.TaskSets)
 	cells := rows*(len(categories)+columns) + len(tasks)*len(s.Arms) + len(updates)*runs
-	if len(sets) > maxSets || cells > maxCells {
-		return fmt.Errorf("the artifacts have %d task sets, %d categories, %d runs, %d pairs, %d tasks and %d updates, "+
-			"more than a page can show: nothing was recomputed", len(sets), len(categories), runs, pairs, len(tasks),
-			len(updates))
+	if len(sets) > maxSets || cells > maxCells || settings > maxSettings {
+		return fmt.Errorf("the artifacts have %d task sets, %d categories, %d runs, %d pairs, %d tasks, %d updates and %d "+
+			"settings, more than a page can show: nothing was recomputed", len(sets), len(categories), runs, pairs,
+			len(tasks), len(updates), settings)
 	}
 	return nil
 }
@@ -376,8 +387,9 @@ func (ev *Evidence) recompute(store *artifact.Store) (map[valueName]string, erro
 
 // opener opens inputs by their keys.
 func opener(store *artifact.Store) func(*Input) (*artifact.Artifact, error) {
+	manifest := once(store.Manifest)
 	return func(in *Input) (*artifact.Artifact, error) {
-		m, err := store.Manifest(in.Key)
+		m, err := manifest(in.Key)
 		if err != nil {
 			return nil, fmt.Errorf("%s, key %s: %w", in.Address, page.Prefix(in.Key, 16), err)
 		}
