@@ -282,8 +282,9 @@ func (e *episode) Step(ctx context.Context, r rl.Reply) ([]string, int, error) {
 	if len(a.Results) != len(calls) {
 		return nil, 0, e.fail("step", fmt.Sprintf("%d calls have %d results", len(calls), len(a.Results)))
 	}
+	left := room(maxResults)
 	for i, raw := range a.Results {
-		text, failed := result(raw)
+		text, failed := left.fit(result(raw))
 		results[sent[i]] = text
 		if failed {
 			errs++
