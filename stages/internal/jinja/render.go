@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// Limits of a rendering.
+// Limits of a rendering. MaxSteps take a second or two.
 const (
-	maxSteps    = 10_000_000
+	MaxSteps    = 10_000_000
 	maxText     = 16 << 20 // bytes of one text
 	stepText    = 16       // bytes of text that count as one step
 	stepsOfPass = 4        // of a loop, for its scope, or of an element of a new list
@@ -19,6 +19,7 @@ var errLong = fmt.Errorf("a text exceeds %d bytes", maxText)
 // rendering is the state of one rendering. The first error ends it: all later results are discarded.
 type rendering struct {
 	steps int
+	most  int // steps
 	line  int // of the current tag
 	out   *builder
 	err   error
@@ -27,8 +28,9 @@ type rendering struct {
 // Render returns the text for the variables. Beside them a template has the functions of Jinja that chat templates
 // use; strftime_now returns 26 Jul 2024, because a prompt that changes daily can be neither cached nor compared.
 // Undefined names are as in Jinja. Errors start with the line.
-func (p *Template) Render(variables map[string]any) (Text, error) {
-	r := &rendering{out: &builder{}}
+// More than most steps are one.
+func (p *Template) Render(variables map[string]any, most int) (Text, error) {
+	r := &rendering{most: most, out: &builder{}}
 	globals := &scope{values: variables, outer: &scope{values: functions()}}
 	globals = &scope{outer: globals} // variables are the caller's
 	r.block(p.body, globals)
@@ -51,8 +53,8 @@ func (r *rendering) stop(err error) any {
 
 // spend counts steps and reports whether the rendering continues.
 func (r *rendering) spend(n int) bool {
-	if r.steps += n; r.steps > maxSteps {
-		r.fail("the rendering takes more than %d steps", maxSteps)
+	if r.steps += n; r.steps > r.most {
+		r.fail("the rendering takes more than %d steps", r.most)
 	}
 	return r.err == nil
 }

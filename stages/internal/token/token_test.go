@@ -308,6 +308,7 @@ func TestUnsupportedTokenizerFilesAreRefusedByName(t *testing.T) {
 		"id taken twice":    {`"b": 65`, `"b": 64`, "taken twice"},
 		"merge of no token": {`"b": 65,`, ``, "merge 0"},
 		"not JSON":          {`{`, `[`, "tokenizer.json"},
+		"a long token":      {`"b": 65`, `"` + strings.Repeat("b", 1025) + `": 65`, "has 1025 bytes; at most 1024"},
 		"a long added token": {`"added_tokens": []`, `"added_tokens": [{"id": 257, "content": "` +
 			strings.Repeat("a", 129) + `"}]`, "it needs a text of 1 to 128 bytes"},
 	} {
