@@ -212,44 +212,32 @@ type Recorded struct {
 
 // recorded returns the stages whose calls the page counts, without artifacts that the store lacks.
 func (ev *Evidence) recorded(store *artifact.Store) (all []Recorded) {
-	manifest := once(store.Manifest)
-	replays := map[string]*Input{} // by the part of a manifest that names one
-	for i, in := range slices.Backward(ev.Inputs) {
+	manifest, open := once(store.Manifest), opener(store)
+	tasks, cards := map[string]*artifact.Artifact{}, map[string]string{} // by the parts of manifests that name them
+	for i, in := range ev.Inputs {
 		if in.Role == roleReplay {
-			replays[quoted(in.Digest)] = &ev.Inputs[i]
+			tasks[quoted(in.Digest)], _ = open(&ev.Inputs[i])
 		}
 	}
-	open := once(func(part string) (*artifact.Artifact, error) { return opener(store)(replays[part]) })
-	cards := map[string]string{} // of endpoints, by the part of a manifest that names one
 	for _, stage := range ev.Stages {
 		if m, err := manifest(stage.Key); err == nil {
 			cards[quoted(m.Outputs["policy"].Digest)] = stage.Card
 		}
 	}
 	for _, in := range ev.Inputs {
-		if in.Role != roleCalls {
-			continue
-		}
 		m, err := manifest(in.Key)
-		if err != nil {
-			continue // a fault of the page
+		if in.Role != roleCalls || in.Ref.Port != callsType || err != nil { // the error is a fault of the page
+			continue
 		}
 		r := Recorded{Address: in.Address, Store: store, Manifest: m, Endpoint: cards[m.Parts["input.policy"]]}
 		part := cmp.Or(m.Parts["input.tasks[0]"], m.Parts["input.tasks"])
-		for i := 1; replays[part] != nil; i++ {
-			if a, err := open(part); err == nil {
-				r.Tasks = append(r.Tasks, a)
-			}
+		for i := 1; tasks[part] != nil; i++ {
+			r.Tasks = append(r.Tasks, tasks[part])
 			part = m.Parts[fmt.Sprintf("input.tasks[%d]", i)]
 		}
 		all = append(all, r)
 	}
 	return all
-}
-
-// hasRead reports whether a stage read an artifact by a setting.
-func hasRead(m *artifact.Manifest, setting, digest string) bool {
-	return m.Parts["input."+setting] == quoted(digest)
 }
 
 // quoted returns a digest as manifests record it among the inputs of a stage: as JSON.

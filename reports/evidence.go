@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
@@ -145,18 +144,18 @@ func (ev *Evidence) ports(store *artifact.Store) []Input {
 
 // once returns a function that calls f once for each key: a stranger's page may name a large record thousands of times.
 func once[T any](f func(key string) (T, error)) func(key string) (T, error) {
-	known := map[string]func() (T, error){}
+	known, errs := map[string]T{}, map[string]error{}
 	return func(key string) (T, error) {
-		if known[key] == nil {
-			known[key] = sync.OnceValues(func() (T, error) { return f(key) })
+		if _, again := errs[key]; !again {
+			known[key], errs[key] = f(key)
 		}
-		return known[key]()
+		return known[key], errs[key]
 	}
 }
 
-// fingerprint returns the SHA-256 of a manifest.
-func fingerprint(m *artifact.Manifest) (string, error) {
-	text, err := json.Marshal(m)
+// fingerprint returns the SHA-256 of a manifest, or the error of reading it.
+func fingerprint(m *artifact.Manifest, err error) (string, error) {
+	text, _ := json.Marshal(m) // has no field that cannot be marshalled
 	return hexSum(text), err
 }
 
@@ -234,9 +233,8 @@ const (
 	maxEvidenceBytes = 64 << 20 // with the document
 	maxInputs        = 5_000
 	maxStages        = 5_000
-	maxUses          = 8         // of an artifact in one role
-	maxSettings      = 1_000_000 // of all stages
-	maxChosen        = 1_000     // sections, items, pairs, maps, notes, arms
+	maxUses          = 8     // of an artifact in one role
+	maxChosen        = 1_000 // sections, items, pairs, maps, notes, arms
 )
 
 // notes returns the sentences for the head of the page: the overrides of the run first.
@@ -273,13 +271,9 @@ func (ev *Evidence) check() error {
 		}
 		chosen += len(ev.References[i].Counts) + len(ev.References[i].Others)
 	}
-	uses, most := map[Input]int{}, 0
+	uses, most := map[string]int{}, 0
 	for _, in := range ev.Inputs {
-		if in.Role != roleReplay { // several stages play the same tasks
-			use := Input{Role: in.Role, Key: in.Key}
-			if in.Role == roleData { // of several ports
-				use.Ref.Port = in.Ref.Port
-			}
+		if use := in.Role + " " + in.Key + in.Ref.Port; in.Role != roleReplay { // several stages play the same tasks
 			uses[use]++
 			most = max(most, uses[use])
 		}

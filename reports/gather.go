@@ -53,10 +53,17 @@ func gather(ev *Evidence, open func(*Input) (*artifact.Artifact, error), store *
 	g.study.sortArms(ev.Arms)
 	results := once(func(key string) (Stage, error) { return readResult(key, store) })
 	for _, stage := range ev.Stages {
-		r, err := readStage(stage, results)
-		if err != nil {
-			return nil, err
+		r, err := Stage{Settings: stage.Settings}, error(nil)
+		if stage.Key != "" {
+			r, err = results(stage.Key)
 		}
+		if err != nil {
+			return nil, fmt.Errorf("%s, key %s: %w", stage.Address, stage.Key, err)
+		}
+		if r.Card = stage.Card; r.Card != "" && (r.Manifest == nil || !checkCard(r.Manifest, r.Card)) {
+			return nil, fmt.Errorf("%s: the description of its model is not the file that its record names", stage.Address)
+		}
+		r.Address, r.Kind, r.NoEffect = stage.Address, stage.Kind, stage.NoEffect
 		g.study.Stages = append(g.study.Stages, r)
 	}
 	return g.study, nil
@@ -189,20 +196,6 @@ func (g *gathering) transcripts(in *Input, a *artifact.Artifact) error {
 		}
 	}
 	return nil
-}
-
-func readStage(stage StageRef, results func(key string) (Stage, error)) (r Stage, err error) {
-	r.Settings = stage.Settings
-	if stage.Key != "" {
-		if r, err = results(stage.Key); err != nil {
-			return r, fmt.Errorf("%s, key %s: %w", stage.Address, stage.Key, err)
-		}
-		if r.Card = stage.Card; r.Card != "" && !checkCard(r.Manifest, r.Card) {
-			return r, fmt.Errorf("%s: the description of its model is not the file that its record names", stage.Address)
-		}
-	}
-	r.Address, r.Kind, r.NoEffect = stage.Address, stage.Kind, stage.NoEffect
-	return r, nil
 }
 
 // readResult returns what a page shows of a result.

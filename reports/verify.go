@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -64,7 +65,11 @@ func Verify(written []byte, store *artifact.Store, experiment map[string][]byte,
 	}
 	v.Recorded = ev.recorded(store)
 	if damaged := v.checkArtifacts(ev, store); len(damaged) > 0 {
-		v.notComputed(ev, damaged)
+		for one := range ev.Document.Values { // those of tables cannot be recomputed
+			if !one.Figure && slices.ContainsFunc(one.Source.From, func(from string) bool { return damaged[from] }) {
+				v.Differences = append(v.Differences, Difference{Where: one.ID(), Shown: one.Text, Source: one.Source.String()})
+			}
+		}
 		return v, nil
 	}
 	study, err := gather(ev, opener(store), store)
@@ -170,36 +175,27 @@ func (v *Verification) checkArtifacts(ev *Evidence, store *artifact.Store) map[s
 		v.Faults = append(v.Faults, from+": "+fmt.Sprintf(format, args...))
 	}
 	manifest, seen := once(store.Manifest), map[string]bool{} // key and port
-	print := once(func(key string) (string, error) {
-		m, err := manifest(key)
-		if err != nil {
-			return "", err
+	print := once(func(key string) (string, error) { return fingerprint(manifest(key)) })
+	for _, in := range ev.ports(store) {
+		from, port := in.port(), in.Key+"."+in.Ref.Port
+		if seen[port] {
+			continue
 		}
-		return fingerprint(m)
-	})
-	check := func(address, port, key, digest string) {
-		from := address + "." + port
-		if seen[key+"."+port] {
-			return
-		}
-		seen[key+"."+port] = true
+		seen[port] = true
 		v.Artifacts++
-		m, err := manifest(key)
+		m, err := manifest(in.Key)
 		if err != nil {
 			damaged[from] = true
-			fault(from, "key %s: %v", page.Prefix(key, 16), err)
-			return
+			fault(from, "key %s: %v", page.Prefix(in.Key, 16), err)
+			continue
 		}
-		if got := m.Outputs[port].Digest; digest != "" && got != digest {
-			fault(from, "the store records digest %s, the page was made from %s", page.Prefix(got, 16), page.Prefix(digest, 16))
+		if got := m.Outputs[in.Ref.Port].Digest; in.Digest != "" && got != in.Digest {
+			fault(from, "the store records digest %.16s, the page was made from %.16s", got, in.Digest)
 		}
-		for _, p := range store.CheckPort(m, port) {
+		for _, p := range store.CheckPort(m, in.Ref.Port) {
 			damaged[from] = true
 			fault(from, "%s is %s", p.Path, p.What)
 		}
-	}
-	for _, in := range ev.ports(store) {
-		check(in.Address, in.Ref.Port, in.Key, in.Digest)
 	}
 	for _, stage := range ev.Stages {
 		if stage.Key == "" {
@@ -217,15 +213,6 @@ func (v *Verification) checkArtifacts(ev *Evidence, store *artifact.Store) map[s
 		}
 	}
 	return damaged
-}
-
-// notComputed lists the values of tables that depend on damaged artifacts.
-func (v *Verification) notComputed(ev *Evidence, damaged map[string]bool) {
-	for one := range ev.Document.Values {
-		if !one.Figure && slices.ContainsFunc(one.Source.From, func(from string) bool { return damaged[from] }) {
-			v.Differences = append(v.Differences, Difference{Where: one.ID(), Shown: one.Text, Source: one.Source.String()})
-		}
-	}
 }
 
 // compareValues lists the values that differ from those of the recomputed page.
@@ -259,10 +246,6 @@ const (
 // checkSize refuses a study whose page would be larger than a page of real results: a few bytes of an artifact can add
 // a task set, a category or an update.
 func (s *Study) checkSize() error {
-	settings := 0
-	for _, r := range s.Stages {
-		settings += len(r.Settings)
-	}
 	sets, categories, tasks, updates := map[string]bool{}, map[string]bool{}, map[string]bool{}, map[int]bool{}
 	for row := range s.scores {
 		sets[row.Set], categories[row.Category], tasks[row.Set+"\x00"+row.Task] = true, true, true
@@ -289,10 +272,15 @@ func (s *Study) checkSize() error {
 	const columns = 20 // upper bound of the columns of a table beside its categories
 	rows := len(sets)*(runs+pairs) + len(s.TaskSets)
 	cells := rows*(len(categories)+columns) + len(tasks)*len(s.Arms) + len(updates)*runs
-	if len(sets) > maxSets || cells > maxCells || settings > maxSettings {
+	settings := map[string]string{}
+	for _, r := range s.Stages {
+		maps.Copy(settings, r.Settings)
+	}
+	cells += len(settings) * len(s.Stages)
+	if len(sets) > maxSets || cells > maxCells {
 		return fmt.Errorf("the artifacts have %d task sets, %d categories, %d runs, %d pairs, %d tasks, %d updates and %d "+
-			"settings, more than a page can show: nothing was recomputed", len(sets), len(categories), runs, pairs,
-			len(tasks), len(updates), settings)
+			"cells, more than a page can show: nothing was recomputed", len(sets), len(categories), runs, pairs, len(tasks),
+			len(updates), cells)
 	}
 	return nil
 }

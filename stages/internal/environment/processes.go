@@ -282,10 +282,10 @@ func (e *episode) Step(ctx context.Context, r rl.Reply) ([]string, int, error) {
 	if len(a.Results) != len(calls) {
 		return nil, 0, e.fail("step", fmt.Sprintf("%d calls have %d results", len(calls), len(a.Results)))
 	}
-	left := room(maxResults)
+	left := maxResults
 	for i, raw := range a.Results {
-		text, failed := left.fit(result(raw))
-		results[sent[i]] = text
+		text, failed := result(raw)
+		results[sent[i]], failed = fit(&left, text, failed)
 		if failed {
 			errs++
 		}

@@ -411,7 +411,8 @@ func TestResultsOfAStepAreLimited(t *testing.T) {
 	env := must.Get(s.Start(t.Context(), tasksOf(t, s, "a")[0], rl.StartOptions{}))(t)
 	defer env.Close()
 	for range 2 { // each step has its own limit
-		results, errs, err := env.Step(t.Context(), rl.Reply{Calls: slices.Repeat([]rl.Call{{Text: "add_note(text='a')"}}, 5)})
+		calls := slices.Repeat([]rl.Call{{Text: "add_note(text='a')"}}, 5)
+		results, errs, err := env.Step(t.Context(), rl.Reply{Calls: calls})
 		must.OK(t, err)
 		if errs != 4 || len(results[0]) != 700_000 || !strings.Contains(results[4], "at most 1048576") {
 			t.Errorf("got %d errors, results of %d and %d bytes", errs, len(results[0]), len(results[4]))

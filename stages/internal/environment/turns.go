@@ -86,16 +86,12 @@ func readCalls(r rl.Reply) (results []string, calls []call, at []int) {
 // send gigabytes.
 const maxResults = 1 << 20
 
-// room is the bytes that the results of a step may still have.
-type room int
-
-// fit returns a result, or an error in the place of one that is too long.
-func (left *room) fit(text string, failed bool) (string, bool) {
-	if len(text) > int(*left) {
-		return refusal(fmt.Sprintf("the result has %d bytes; the results of a step have at most %d", len(text),
-			maxResults)), true
+// fit returns a result, or an error in the place of one that is longer than the bytes left for its step.
+func fit(left *int, text string, failed bool) (string, bool) {
+	if len(text) > *left {
+		return refusal(fmt.Sprintf("it has %d bytes; the results of a step have at most %d", len(text), maxResults)), true
 	}
-	*left -= room(len(text))
+	*left -= len(text)
 	return text, failed
 }
 

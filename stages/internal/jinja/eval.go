@@ -6,16 +6,10 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"unicode/utf8"
 )
 
 type expr interface {
 	eval(r *rendering, s *scope) any
-}
-
-func runeLen(s string) int {
-	_, n := utf8.DecodeRuneInString(s)
-	return n
 }
 
 type constant struct{ value any }

@@ -250,7 +250,7 @@ func TestStepsAreOfEqualWork(t *testing.T) {
 	for source, want := range map[string]string{scopes: "steps", "{{ x.split('b') | length }}": "steps",
 		"{% for k in many %}{{ 'aaaaaaaaaaaaaaa'.strip(x) }}{% endfor %}": "steps",
 		"{% for c in x %}{% break %}{% endfor %}":                         "steps",
-		marks + "{% set s = x | replace('b', s) %}":                       "bytes",
+		marks + "{% set s = z | replace('b', s) %}":                       "bytes",
 		marks + "{% set s = z.split('b') | join(s) %}":                    "bytes",
 		marks + "{% set s = " + strings.Repeat("s ~ ", 20_000) + "s %}":   "bytes"} {
 		var before, after runtime.MemStats

@@ -175,31 +175,15 @@ func (r *rendering) cased(t Text, change func(string) string) any {
 
 func (r *rendering) replace(t Text, a args) any {
 	v := a.bind(r, "replace", 2, "old", "new")
-	old, fresh := r.textOf("replace", v[0]), r.textOf("replace", v[1])
-	if old.s == "" {
-		return r.fail("replace of an empty string is not supported")
-	}
-	var b builder
-	at := 0
-	for {
-		i := strings.Index(t.s[at:], old.s)
-		if i < 0 {
-			b.add(t.Cut(at, len(t.s)))
-			return r.made(b.text())
-		}
-		if b.add(t.Cut(at, at+i)); !r.append(&b, fresh) {
-			return undefined{}
-		}
-		at += i + len(old.s)
-	}
+	return r.join(r.split(t, v[0]), r.textOf("replace", v[1]))
 }
 
-func (r *rendering) split(t Text, a args) any {
-	sep := r.textOf("split", a.bind(r, "split", 1, "sep")[0]).s
+// split returns the parts of a text between separators.
+func (r *rendering) split(t Text, separator any) (list List) {
+	sep := r.textOf("split", separator).s
 	if sep == "" {
-		return r.fail("split needs a separator that is not empty")
+		r.fail("split by, and replace of an empty string is not supported")
 	}
-	list := List{}
 	for at := 0; r.spend(stepsOfPass); {
 		i := strings.Index(t.s[at:], sep)
 		if i < 0 {
@@ -236,7 +220,7 @@ func methodOfText(t Text, name string) func(*rendering, args) any {
 	case "replace":
 		return func(r *rendering, a args) any { return r.replace(t, a) }
 	case "split":
-		return func(r *rendering, a args) any { return r.split(t, a) }
+		return func(r *rendering, a args) any { return r.split(t, a.bind(r, "split", 1, "sep")[0]) }
 	case "upper", "lower":
 		return func(r *rendering, a args) any { return filterNamed(name)(r, t, a) }
 	}
@@ -405,8 +389,12 @@ func join(r *rendering, v any, a args) any {
 	if x := a.bind(r, "join", 0, "d")[0]; x != (absent{}) {
 		between = r.str(x)
 	}
+	return r.join(r.list(v), between)
+}
+
+func (r *rendering) join(list []any, between Text) any {
 	var b builder
-	for i, item := range r.list(v) {
+	for i, item := range list {
 		if i > 0 {
 			r.append(&b, between)
 		}

@@ -367,11 +367,8 @@ func size(v any) (n int, ok bool) {
 // made.
 func (r *rendering) elements(v any) (items []any, ok bool) {
 	n, _ := size(v)
-	switch v := v.(type) {
-	case Text:
-		n = stepsOfPass * len(v.s)
-	case Dict:
-		n *= stepsOfPass
+	if t, isText := v.(Text); isText {
+		n = stepsOfPass * len(t.s)
 	}
 	if !r.spend(n) {
 		return nil, true
@@ -380,10 +377,10 @@ func (r *rendering) elements(v any) (items []any, ok bool) {
 	case undefined:
 		return nil, true
 	case Text:
-		for i := 0; i < len(v.s); {
-			n := runeLen(v.s[i:])
-			items = append(items, v.Cut(i, i+n))
-			i += n
+		at := 0
+		for _, c := range strings.Split(v.s, "") {
+			items = append(items, v.Cut(at, at+len(c)))
+			at += len(c)
 		}
 		return items, true
 	case List:
@@ -396,6 +393,7 @@ func (r *rendering) elements(v any) (items []any, ok bool) {
 		for _, m := range v {
 			items = append(items, m.Key)
 		}
+		r.spend((stepsOfPass - 1) * n) // of the new list
 		return items, true
 	case *stream:
 		items, v.items = v.items, nil

@@ -84,8 +84,8 @@ type Server struct {
 	memory   chat.Memory
 }
 
-// mostPrompts is the number of requests that become prompts at once. Together they have at most the bytes of the largest
-// one, because each may take 110 times its bytes of memory then.
+// mostPrompts is the number of requests that become prompts at once. Together they have at most the bytes of the
+// largest one, because each may take 110 times its bytes of memory then.
 const mostPrompts = 4
 
 // New returns a server.

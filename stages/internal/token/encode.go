@@ -47,11 +47,10 @@ func (t *Tokenizer) EncodeParts(parts ...Part) []int32 {
 		see = Everything
 	}
 	for _, p := range parts {
-		token := func(a Added) {
+		cut(p.Text, &t.raw, p.See, func(a Added) {
 			flush()
 			ids = append(ids, a.ID)
-		}
-		cut(p.Text, &t.raw, p.See, token, func(text string) {
+		}, func(text string) {
 			pending.WriteString(text)
 			see = min(see, p.See)
 		})
@@ -323,10 +322,8 @@ func (t *Tokenizer) mergeLong(parts []int32) int {
 	}
 	for len(open) > 0 {
 		c, last := open[0], len(open)-1
-		open.Swap(0, last)
-		if open = open[:last]; last > 0 {
-			heap.Fix(&open, 0)
-		}
+		open[0], open = open[last], open[:last]
+		heap.Fix(&open, 0)
 		next := after[c.at]
 		if next == end || c.pair != (pair{parts[c.at], parts[next]}) {
 			continue // one of the two was merged with another

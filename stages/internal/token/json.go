@@ -19,7 +19,7 @@ import (
 const (
 	maxFile  = 64 << 20
 	maxAdded = 1 << 14 // added tokens, and the distance of their ids from the vocabulary
-	maxName  = 128     // bytes of an added token, which each place of a text is compared with
+	maxName  = 64      // bytes of an added token, which each place of a text is compared with
 	maxToken = 1024    // bytes of another token; a reply has thousands
 )
 
@@ -188,11 +188,9 @@ func (t *Tokenizer) parseVocabulary(f *file) error {
 	t.bytes = make([][]byte, size)
 	for spelt, id := range vocab {
 		token, ok := unspell(spelt)
-		if !ok || token == "" {
-			return fmt.Errorf("model: vocab: %.200q is not written in the byte alphabet", spelt)
-		}
-		if len(token) > maxToken {
-			return fmt.Errorf("model: vocab: %.40q… has %d bytes; at most %d are supported", spelt, len(token), maxToken)
+		if !ok || token == "" || len(token) > maxToken {
+			return fmt.Errorf("model: vocab: %.200q is not written in the byte alphabet, or has more than %d bytes", spelt,
+				maxToken)
 		}
 		if id < 0 || t.bytes[id] != nil {
 			return fmt.Errorf("model: vocab: id %d of %q is negative or taken twice", id, spelt)

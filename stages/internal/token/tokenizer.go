@@ -98,51 +98,31 @@ func (t *Tokenizer) Clone() *Tokenizer {
 }
 
 func (t *Tokenizer) index() {
-	t.raw, t.late = finder{}, finder{}
-	for _, a := range slices.SortedFunc(slices.Values(t.added), contentOrder) {
+	t.raw, t.late = finder{all: map[string]Added{}}, finder{all: map[string]Added{}}
+	for _, a := range t.added {
+		f := &t.raw
 		if a.Normalized {
-			t.late.add(a)
-		} else {
-			t.raw.add(a)
+			f = &t.late
 		}
+		f.all[a.Content] = a
+		lengths := append(f.lengths[a.Content[0]], len(a.Content))
+		slices.Sort(lengths)
+		f.lengths[a.Content[0]] = slices.Compact(lengths)
 	}
 }
 
-func contentOrder(a, b Added) int { return strings.Compare(a.Content, b.Content) }
-
-// finder finds the leftmost and then longest of a set of added tokens. All may begin alike, so it searches.
+// finder finds the leftmost and then longest of a set of added tokens. Thousands may begin alike, with few lengths.
 type finder struct {
-	all     []Added // in the order of their contents
-	shorter []int   // the longest other token that begins each; -1: none
-	first   [256]bool
-}
-
-// add adds the next token in the order of contents.
-func (f *finder) add(a Added) {
-	f.all, f.shorter = append(f.all, a), append(f.shorter, f.beginning(a.Content, len(f.all)-1))
-	f.first[a.Content[0]] = true
-}
-
-// beginning returns the longest token that begins a text, given the last one that is not behind it in the order; -1:
-// none. What lies between a text and its beginning begins alike.
-func (f *finder) beginning(text string, last int) int {
-	for last >= 0 && !strings.HasPrefix(text, f.all[last].Content) {
-		last = f.shorter[last]
-	}
-	return last
+	all     map[string]Added // by content
+	lengths [256][]int       // of the tokens with a first byte, ascending
 }
 
 func (f *finder) find(text string) (from int, found Added) {
 	for i := range len(text) {
-		if !f.first[text[i]] {
-			continue
-		}
-		at, equal := slices.BinarySearchFunc(f.all, Added{Content: text[i:]}, contentOrder)
-		if !equal {
-			at--
-		}
-		if at = f.beginning(text[i:], at); at >= 0 {
-			return i, f.all[at]
+		for _, n := range slices.Backward(f.lengths[text[i]]) {
+			if a, ok := f.all[text[i:min(i+n, len(text))]]; ok {
+				return i, a
+			}
 		}
 	}
 	return -1, Added{}
