@@ -298,7 +298,9 @@ type Reproduction struct {
 func (r *Reproduction) Equal() bool { return r.Shown == r.Got }
 
 // Reproduce recomputes one value of a page from the results that made returns for the addresses of the stages behind
-// it, and from nothing else.
+// it, and from nothing else: the evidence is cut to the source of the value (part), its inputs become those results,
+// and the page that follows from them has the value under the same name (recompute). The command reproduce has run the
+// stages before (cmd/rcgrpo/reproduce.go).
 func Reproduce(written []byte, cell string, store *artifact.Store,
 	made func(address string) (*artifact.Manifest, error)) (*Reproduction, error) {
 	ev, err := ReadEvidence(written)

@@ -91,7 +91,7 @@ func (f folder) write(ctx context.Context, name string, body io.Reader, place fu
 	}
 	to, temp := f.path(name), f.path(manifests+strings.Replace(disk.TempPattern, "*", rand.Text(), 1))
 	for _, dir := range []string{filepath.Dir(temp), filepath.Dir(to)} {
-		if artifact.BehindLink(f.path("-"), dir) { // of another user of the folder, to files of this one
+		if behindLink(f.path("-"), dir) { // of another user of the folder, to files of this one
 			return fmt.Errorf("%w: %s is behind a link: remove the link", errDamaged, dir)
 		}
 		if err := disk.MkdirAll(dir, 0o777); err != nil {
@@ -116,6 +116,16 @@ func (f folder) write(ctx context.Context, name string, body io.Reader, place fu
 		err = place(temp, to)
 	}
 	return f.translate(err)
+}
+
+// behindLink reports whether a path below dir, a folder on the way to it, or dir is a link.
+func behindLink(dir, path string) bool {
+	for at := path; len(at) >= len(dir); at = filepath.Dir(at) {
+		if info, err := os.Lstat(at); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // List leaves out what is no plain file and what write has not finished.

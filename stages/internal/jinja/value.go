@@ -377,10 +377,10 @@ func (r *rendering) elements(v any) (items []any, ok bool) {
 	case undefined:
 		return nil, true
 	case Text:
-		at := 0
-		for _, c := range strings.Split(v.s, "") {
-			items = append(items, v.Cut(at, at+len(c)))
-			at += len(c)
+		for i := 0; i < len(v.s); {
+			_, n := utf8.DecodeRuneInString(v.s[i:])
+			items = append(items, v.Cut(i, i+n))
+			i += n
 		}
 		return items, true
 	case List:
