@@ -233,7 +233,7 @@ const (
 	maxEvidenceBytes = 64 << 20 // with the document
 	maxInputs        = 5_000
 	maxStages        = 5_000
-	maxUses          = 8     // of an artifact in one role
+	maxUses          = 100   // of an artifact in one role, by stages with the same key
 	maxChosen        = 1_000 // sections, items, pairs, maps, notes, arms
 )
 
