@@ -3,7 +3,7 @@
 #   make demo    builds, runs the four-arm experiment on two cores and prints the path of its page
 #   make smollm2 fetches SmolLM2-135M-Instruct (93 MB) and runs experiments/smollm2_first.hcl; it resumes after a stop
 #   make test    the tests of all packages in a quarter of an hour on two cores; GOTEST=-slow names the slowest
-#   make check   all checks: make test, staticcheck, the long tests (must.Long), race detector, fuzzing, in 45 minutes
+#   make check   all checks: make test, staticcheck, the long tests (must.Long), race detector, fuzzing, in 36 to 45 minutes
 #   make build   bin/rcgrpo (no cgo) and bin/rcgrpo-torch (the same command with libtorch)
 #   make bench   the benchmarks, beside BFCL's Python, other engines and transformers, and the bars of the engine
 #   make crash   long variants of the kill tests: 1,000 kills of engines and stages (KILLS=N), 200 of trainings, 100 of

@@ -3,9 +3,12 @@ package docs_test
 import (
 	"go/ast"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"rcgrpo/internal/must"
 )
 
 // A row of the page names functions and their file: `f` `g` (`path/file.go`).
@@ -23,7 +26,7 @@ func TestPathOfOneExecStageIsShortAndExists(t *testing.T) {
 		t.Fatalf("%s has no section \"Path of one exec stage\"", page)
 	}
 	section, _, _ := strings.Cut(text[at[1]:], "\n#")
-	declared := declaredFunctions(t)
+	declared := declaredNames(t)
 	functions, files := 0, map[string]bool{}
 	for line := range strings.Lines(section) {
 		if !strings.HasPrefix(line, "|") {
@@ -52,33 +55,63 @@ func TestPathOfOneExecStageIsShortAndExists(t *testing.T) {
 	}
 }
 
-// The page names the functions with which the answer to a question begins.
+// The page names the functions at which the answer to a question is told. A reader needs four files at most.
 func TestQuestionsNameFunctionsThatExist(t *testing.T) {
+	const mostFiles = 4
 	_, section, _ := strings.Cut(read(t, "docs/architecture.md"), "\n## Order of reading\n")
 	section, _, _ = strings.Cut(section, "\n## ")
-	declared, functions := declaredFunctions(t), 0
-	for _, m := range functionsOfFile.FindAllStringSubmatch(section, -1) {
-		for _, f := range nameOfFunction.FindAllStringSubmatch(m[1], -1) {
-			if functions++; !declared[m[2]+" "+f[1]] {
-				t.Errorf("the page names %s, which %s does not declare", f[1], m[2])
+	declared, rows := declaredNames(t), 0
+	fileOfRow := regexp.MustCompile("[`(]([\\w./-]+\\.(?:go|md))[`)]")
+	for line := range strings.Lines(section) {
+		if !strings.HasPrefix(line, "| ") {
+			continue
+		}
+		rows++
+		files := map[string]bool{}
+		for _, m := range fileOfRow.FindAllStringSubmatch(line, -1) {
+			files[m[1]] = true
+			if _, err := os.Stat(filepath.Join("docs", m[1])); err != nil {
+				_, err = os.Stat(m[1])
+				must.OK(t, err)
+			}
+		}
+		if len(files) > mostFiles {
+			t.Errorf("the row %q has %d files, want at most %d", strings.TrimSpace(line), len(files), mostFiles)
+		}
+		for _, m := range functionsOfFile.FindAllStringSubmatch(line, -1) {
+			for _, f := range nameOfFunction.FindAllStringSubmatch(m[1], -1) {
+				if !declared[m[2]+" "+f[1]] {
+					t.Errorf("the page names %s, which %s does not declare", f[1], m[2])
+				}
 			}
 		}
 	}
-	if functions < 10 {
-		t.Errorf("got %d functions, want at least 10", functions)
+	if rows < 10 {
+		t.Errorf("got %d rows, want at least 10", rows)
 	}
 }
 
-// declaredFunctions returns "path name" of every function and method.
-func declaredFunctions(t *testing.T) map[string]bool {
+// declaredNames returns "path name" of every function and method, and of every type and variable of a package.
+func declaredNames(t *testing.T) map[string]bool {
 	declared := map[string]bool{}
 	files, positions := packages(t)
 	for _, files := range files {
 		for _, file := range files {
 			path := positions.Position(file.Pos()).Filename
+			add := func(name *ast.Ident) { declared[path+" "+name.Name] = true }
 			for _, d := range file.Decls {
-				if f, ok := d.(*ast.FuncDecl); ok {
-					declared[path+" "+f.Name.Name] = true
+				switch d := d.(type) {
+				case *ast.FuncDecl:
+					add(d.Name)
+				case *ast.GenDecl:
+					for _, s := range d.Specs {
+						switch s := s.(type) {
+						case *ast.TypeSpec:
+							add(s.Name)
+						case *ast.ValueSpec:
+							add(s.Names[0])
+						}
+					}
 				}
 			}
 		}

@@ -1,7 +1,7 @@
 package docs_test
 
 import (
-	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -29,9 +29,6 @@ var walks = []walk{
 	{"kind", []line{
 		{"stages/stages.go", `"rcgrpo/stages/tasks"`, "\"rcgrpo/stages/tasks\"\n\t\"rcgrpo/stages/thin\""},
 		{"stages/stages.go", `exec.Kind()}`, `exec.Kind(), thin.Kind()}`},
-		{"engine/lang/settings.txt", "rcgrpo/stages/tasks.timeouts.Score: ", "rcgrpo/stages/thin.settings.Every: " +
-			"distance of the tasks that are kept\nrcgrpo/stages/thin.settings.Tasks: tasks to choose from\n" +
-			"rcgrpo/stages/tasks.timeouts.Score: "},
 	}},
 	{"class", []line{
 		{"bfcl/internal/api/class.go", `{"VehicleControlAPI", "vehicle_control", vehicleMethods, newVehicleControlAPI},`,
@@ -41,7 +38,7 @@ var walks = []walk{
 	{"figure", []line{
 		{"reports/sections.go", `item{"certificate",`,
 			"item{\"fig-sizes\", \"tasks\", single((*Study).sizeFigure)},\n\t\titem{\"certificate\","},
-		{"engine/lang/settings.txt", `, certificate,`, `, fig-sizes, certificate,`},
+		{"reports/kind.go", ` data, certificate,`, ` data, fig-sizes, certificate,`},
 	}},
 	{"number", []line{
 		{"stages/rl/objective/diagnostics.go", `{"sigma2", "mean over groups`,
@@ -51,15 +48,13 @@ var walks = []walk{
 		{"reports/curves.go", `{id: "variance",`,
 			`{id: "best", folded: true, title: "Best of a group", y: "reward", ` +
 				`metrics: []string{"best_of_group"}}, {id: "variance",`},
-		{"engine/lang/settings.txt", ` fig-variance,`, ` fig-best, fig-variance,`},
+		{"reports/kind.go", ` fig-variance,`, ` fig-best, fig-variance,`},
 	}},
 	{"reward", []line{
 		{"stages/rl/objective/reward.go", `"length": func(t *rl.Trajectory)`,
 			`"calls": func(t *rl.Trajectory) float64 { return float64(t.Calls) },` +
 				"\n\t" + `"length": func(t *rl.Trajectory)`},
 		{"stages/rl/objective/reward.go", `length is the number of tokens that the policy sampled`,
-			`length is the number of tokens that the policy sampled, calls is the number of tool calls`},
-		{"engine/lang/settings.txt", `length is the number of tokens that the policy sampled`,
 			`length is the number of tokens that the policy sampled, calls is the number of tool calls`},
 	}},
 	{"executor", []line{
@@ -68,18 +63,16 @@ var walks = []walk{
 	}},
 	{"family", []line{
 		{"stages/internal/chat/template.go", `{"smollm2", "llama"}`, `{"smollm2", "llama"}, {"toy", "toy"}`},
+		{"stages/model/model.go", `|smollm2|signatures`, `|smollm2|toy|signatures`},
 		{"stages/internal/lm/config.go", `"llama":   {class: "LlamaForCausalLM"},`,
 			"\"llama\":   {class: \"LlamaForCausalLM\"},\n\t\"toy\":     {class: \"ToyForCausalLM\"},"},
 	}},
 }
 
-// All extensions of CONTRIBUTING.md are made at once in an overlay of the sources. The program builds, and the tests of
-// the extended packages pass. make test only checks that the changes apply.
+// All extensions of CONTRIBUTING.md are made at once in a copy of the tree, with the commands that write documentation.
+// The program builds, and the tests of the extended packages pass. make test only checks that the changes apply.
 func TestAdditionsTouchTheFilesThatTheirTableNames(t *testing.T) {
-	root := must.Get(os.Getwd())(t)
-	dir := t.TempDir()
-	replace := map[string]string{} // path in the tree -> replacement
-	texts := map[string]string{}   // changed files
+	files := map[string]string{} // path in the tree -> text
 	for _, w := range walks {
 		from := filepath.Join("docs", "testdata", "walks", w.dir)
 		err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
@@ -90,48 +83,44 @@ func TestAdditionsTouchTheFilesThatTheirTableNames(t *testing.T) {
 			if _, there := os.Stat(to); there == nil {
 				t.Errorf("%s: the tree has %s already", w.dir, to)
 			}
-			replace[filepath.Join(root, to)] = filepath.Join(root, path)
+			files[to] = read(t, path)
 			return err
 		})
 		must.OK(t, err)
 		for _, l := range w.lines {
-			if _, read := texts[l.file]; !read {
-				text := must.Get(os.ReadFile(l.file))(t)
-				texts[l.file] = string(text)
+			if files[l.file] == "" {
+				files[l.file] = read(t, l.file)
 			}
-			if n := strings.Count(texts[l.file], l.old); n != 1 {
+			if n := strings.Count(files[l.file], l.old); n != 1 {
 				t.Fatalf("%s: %s has %d times %q, want one", w.dir, l.file, n, l.old)
 			}
-			texts[l.file] = strings.Replace(texts[l.file], l.old, l.new, 1)
+			files[l.file] = strings.Replace(files[l.file], l.old, l.new, 1)
 		}
 	}
-	must.Long(t)           // the go command takes a minute
-	changed := t.TempDir() // apart from the session, which takes each .txt of its folder for a script
-	for file, text := range texts {
-		copied := filepath.Join(changed, strings.ReplaceAll(file, "/", "-"))
-		must.OK(t, os.WriteFile(copied, []byte(text), 0o600))
-		replace[filepath.Join(root, file)] = copied
+	must.Long(t) // the go command takes minutes
+	dir, tree := t.TempDir(), t.TempDir()
+	for path, text := range tracked(t, "*") {
+		if files[path] == "" {
+			files[path] = text
+		}
 	}
-	overlay := must.Get(json.Marshal(map[string]any{"Replace": replace}))(t)
-	file := filepath.Join(dir, "overlay.json")
-	must.OK(t, os.WriteFile(file, overlay, 0o600))
+	for path, text := range files {
+		to := filepath.Join(tree, path)
+		must.OK(t, errors.Join(os.MkdirAll(filepath.Dir(to), 0o700), os.WriteFile(to, []byte(text), 0o600)))
+	}
 	goes := func(args ...string) {
 		t.Helper()
-		command := exec.CommandContext(t.Context(), "go", append([]string{args[0], "-overlay", file}, args[1:]...)...)
+		command := exec.CommandContext(t.Context(), "go", args...)
+		command.Dir = tree
 		command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
 		if out, err := command.CombinedOutput(); err != nil {
 			t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
 		}
 	}
-	goes("test", "-c", "-vet=off", "-o", filepath.Join(dir, "apart.test"),
-		"./engine/apart") // go test requires an existing folder
-	suite := exec.CommandContext(t.Context(), filepath.Join(dir, "apart.test"))
-	suite.Dir = dir
-	if out, err := suite.CombinedOutput(); err != nil {
-		t.Fatalf("the executor suite: %v\n%s", err, out)
-	}
-	goes("test", "-vet=off",
-		"-run", "Calendar|Panic|Clone|Official|Toy|BestOf|Item|Sizes|LoggedNumber|CallsTerm|RewardTerm",
+	goes("generate", "./engine/lang")
+	goes("test", "-vet=off", "-run", "TestLanguagePage", "./docs", "-update")
+	goes("test", "-vet=off", "-run", "TestExecutor|DocumentationIs|LanguagePage|Calendar|Panic|Clone|Official|Toy|"+
+		"BestOf|Item|Sizes|LoggedNumber|CallsTerm|RewardTerm", "./engine/apart", "./build/settings", "./docs",
 		"./bfcl/internal/api", "./bfcl", "./stages/internal/chat", "./stages/rl/objective", "./stages/grpo", "./reports")
 	goes("build", "-o", filepath.Join(dir, "rcgrpo"), "./cmd/rcgrpo")
 
@@ -197,7 +186,8 @@ stage "thin" "half" {
 -- toy.hcl --
 experiment {}
 stage "model" "toy" {
-  path = dir("toy")
+  path   = dir("toy")
+  layout = "toy"
 }
 -- reward.hcl --
 experiment {}

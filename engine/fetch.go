@@ -13,13 +13,6 @@ import (
 	"rcgrpo/engine/runs"
 )
 
-// closeRemote waits for the results that are being sent and reports those that were not.
-func (r *run) closeRemote() {
-	if n := r.plan.Remote.Close(); n > 0 {
-		r.note("", "%d of the results are not in remote %s; `rcgrpo store push` sends what is missing", n, r.plan.Remote.Name)
-	}
-}
-
 // fetchPlanned starts the transfers that the plan has found.
 func (r *run) fetchPlanned() {
 	planned := slices.DeleteFunc(slices.Clone(r.tasks), func(t *task) bool { return t.Verb != plan.Fetch })

@@ -88,7 +88,7 @@ func TestOldCopiesAreReplaced(t *testing.T) {
 	wantFile(l, "page.txt", "end\n")
 }
 
-// A manifest in a shared store cannot choose which file of the user is replaced.
+// A manifest in a remote store cannot choose which file of the user is replaced.
 func TestAPoisonedRecordReplacesNoFile(t *testing.T) {
 	dir := t.TempDir()
 	sharedLab(t, dir).MustRun()

@@ -113,7 +113,9 @@ func (r *run) execute() []error {
 	r.reportOrphans()
 	r.plan.Remote.Report(func(address, text string) { r.note(address, "%s", text) })
 	err, flushErr := r.loop(), r.plan.Store.Flush()
-	r.closeRemote()
+	if n := r.plan.Remote.Close(); n > 0 { // waits for the results that are being sent
+		r.note("", "%d of the results are not in remote %s; `rcgrpo store push` sends what is missing", n, r.plan.Remote.Name)
+	}
 	_, staleErr := r.plan.Store.RemoveStale() // of processes of a killed run that have ended since open
 	r.recordError(staleErr)
 	r.emit(runs.Event{Kind: runs.EventEnded, Counts: r.outcome(), Path: string(r.folder)})
@@ -225,8 +227,8 @@ func (t *task) unblocked() bool {
 	return t.state == waiting && !slices.ContainsFunc(t.reads, open) && !slices.ContainsFunc(t.awaits, open)
 }
 
-// shownOnly reports whether the output of a task is shown in the run folder and not committed, because inputs are
-// missing. A task that waits may have no key for another reason: it is not known before all inputs are.
+// shownOnly reports whether the output of a task that is ready or runs is shown in the run folder and not committed,
+// because inputs are missing. Other tasks may have no key for another reason: it is not known before all inputs are.
 func (t *task) shownOnly() bool { return t.Key == "" && t.state != waiting }
 
 // measure detects the machine and returns an error for every node that can never fit.
@@ -530,13 +532,10 @@ func (r *run) settleReaders(t *task, why string) {
 func (r *run) fail(t *task, err error, took time.Duration) {
 	t.state, t.how, t.why = ended, runs.EventFailed, err.Error()
 	r.failed = append(r.failed, t)
-	log := r.folder.Log(t.Address)
-	lines := runs.LastLines(log)
-	f := &runs.Failure{Text: err.Error(), Cause: failureCause(err, ofLastAttempt(lines)), Log: log, Lines: lines}
-	if work := r.plan.Store.Work(t.Key); !t.shownOnly() && disk.Exists(work) {
-		f.Work = work
-	}
-	r.emit(runs.Event{Address: t.Address, Kind: runs.EventFailed, Text: err.Error(), Seconds: took.Seconds(), Path: log,
+	f := &runs.Failure{Text: err.Error()}
+	f.Locate(r.folder.Log(t.Address), r.plan.Store, t.Key)
+	f.Cause = failureCause(err, ofLastAttempt(f.Lines))
+	r.emit(runs.Event{Address: t.Address, Kind: runs.EventFailed, Text: f.Text, Seconds: took.Seconds(), Path: f.Log,
 		Failure: f})
 	r.unlock(t)
 	r.settleReaders(t, t.Address+" failed")

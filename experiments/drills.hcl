@@ -1,6 +1,6 @@
 # The four arms of the paper on drills: small generated tasks over three of the benchmark's classes, and a
 # model of 574,592 parameters that starts from random weights (drills_base.hcl). `make demo` runs this file.
-# Cost: 12 to 15 processor-minutes with AVX2, 6 to 8 minutes on two cores. Settings that depart from the paper's are
+# Cost: 13 to 27 processor-minutes with AVX2, 7 to 14 minutes on two cores. Settings that depart from the paper's are
 # explicit, and the page lists them: the token's position, the loss (mean over a trajectory's tokens), the KL (exact),
 # rates, sizes and schedules.
 

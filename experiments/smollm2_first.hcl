@@ -2,7 +2,7 @@
 # tickets and messages of the benchmark as it comes; a short fine-tuning on the ground truth of other drills; the same
 # drills again. The tools stand in the system prompt as signatures, calls are Python text: as JSON documents the tools
 # of one class take more tokens than the model can read. `make smollm2` fetches the file and runs this.
-# Cost: 15 minutes on two cores with AVX2. One seed: it shows the way, not a result.
+# Cost: 5 to 15 minutes on two cores, by the processor. One seed: it shows the way, not a result.
 
 experiment {
   question = "Does a small instruct model learn to call tools from a short fine-tuning?"

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -91,6 +92,7 @@ func TestInvalidEvidenceIsRefused(t *testing.T) {
 		"a page has two windows or none":   func(ev *Evidence) { ev.Windows.Late = -5 },
 		"5001 inputs":                      func(ev *Evidence) { ev.Inputs = make([]Input, maxInputs+1) },
 		"5001 stages":                      func(ev *Evidence) { ev.Stages = make([]StageRef, maxStages+1) },
+		"101 uses of one artifact":         func(ev *Evidence) { ev.Inputs = slices.Repeat([]Input{{Role: roleScores}}, 101) },
 		"1001 sections":                    func(ev *Evidence) { ev.Sections = []Section{{Show: make([]string, maxChosen)}} },
 		"does not name two arms":           func(ev *Evidence) { ev.Compare = []Comparison{{Pairs: [][]string{{"a"}}}} },
 		"unpacks to more than":             func(ev *Evidence) { ev.Question = strings.Repeat("a", maxEvidenceBytes) },
@@ -139,4 +141,38 @@ func TestABundleIsWrittenAsAStream(t *testing.T) {
 	must.OK(t, os.Chmod(file, 0o600))
 	must.OK(t, os.Truncate(file, 1<<40))
 	must.Match(t, WriteBundle(io.Discard, html, store, nil), file+": edited")
+}
+
+// A page of a few kilobytes can name one record, which compresses well, thousands of times.
+func TestARecordThatManyStagesNameIsReadOnce(t *testing.T) {
+	store := must.Get(artifact.Open(filepath.Join(t.TempDir(), "store")))(t)
+	parts := map[string]string{}
+	for i := range 20_000 {
+		parts[fmt.Sprint("settings.", i)] = "1"
+	}
+	key := strings.Repeat("ab", 32)
+	staging := must.Get(store.Begin(key))(t)
+	dir := must.Get(staging.Dir("calls"))(t)
+	must.OK(t, os.WriteFile(filepath.Join(dir, "cost.json"), []byte("{}"), 0o600))
+	must.Get(staging.Commit(artifact.Manifest{Key: key, Address: "stage.eval.arm", Parts: parts},
+		map[string]string{"calls": "calls"}))(t)
+	ev := emptyEvidence()
+	for i := range 1000 {
+		ev.Stages = append(ev.Stages, StageRef{Address: fmt.Sprint("stage.eval.a", i), Kind: "sft", Key: key})
+	}
+	for i := range 100 {
+		ev.Inputs = append(ev.Inputs, Input{Role: roleReplay, Address: fmt.Sprint("stage.eval.a", i),
+			Ref: artifact.Ref{Kind: "eval", Name: "arm", Port: "calls"}, Key: key})
+	}
+	html := withEvidence(t, must.Get(json.Marshal(ev))(t))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	v := verified(t, html, store)
+	runtime.ReadMemStats(&after)
+	if faults := strings.Join(v.Faults, "\n"); !strings.Contains(faults, "more than a page can show") {
+		t.Errorf("got faults %q", faults[:min(len(faults), 300)])
+	}
+	if n := after.TotalAlloc - before.TotalAlloc; n > 1<<30 {
+		t.Errorf("allocated %d bytes, want at most 1 GiB", n)
+	}
 }

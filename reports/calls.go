@@ -212,41 +212,32 @@ type Recorded struct {
 
 // recorded returns the stages whose calls the page counts, without artifacts that the store lacks.
 func (ev *Evidence) recorded(store *artifact.Store) (all []Recorded) {
+	manifest, open := once(store.Manifest), opener(store)
+	tasks, cards := map[string]*artifact.Artifact{}, map[string]string{} // by the parts of manifests that name them
+	for i, in := range ev.Inputs {
+		if in.Role == roleReplay {
+			tasks[quoted(in.Digest)], _ = open(&ev.Inputs[i])
+		}
+	}
+	for _, stage := range ev.Stages {
+		if m, err := manifest(stage.Key); err == nil {
+			cards[quoted(m.Outputs["policy"].Digest)] = stage.Card
+		}
+	}
 	for _, in := range ev.Inputs {
-		if in.Role != roleCalls {
+		m, err := manifest(in.Key)
+		if in.Role != roleCalls || in.Ref.Port != callsType || err != nil { // the error is a fault of the page
 			continue
 		}
-		r := Recorded{Address: in.Address, Store: store}
-		var err error
-		if r.Manifest, err = store.Manifest(in.Key); err != nil {
-			continue // a fault of the page
-		}
-		for _, stage := range ev.Stages {
-			if m, err := store.Manifest(stage.Key); err == nil && hasRead(r.Manifest, "policy", m.Outputs["policy"].Digest) {
-				r.Endpoint = stage.Card
-			}
-		}
-		for i := 0; ; i++ {
-			settings := []string{fmt.Sprintf("tasks[%d]", i), "tasks"}
-			at := slices.IndexFunc(ev.Inputs, func(x Input) bool {
-				return x.Role == roleReplay && (hasRead(r.Manifest, settings[0], x.Digest) ||
-					i == 0 && hasRead(r.Manifest, settings[1], x.Digest))
-			})
-			if at < 0 {
-				break
-			}
-			if a, err := opener(store)(&ev.Inputs[at]); err == nil {
-				r.Tasks = append(r.Tasks, a)
-			}
+		r := Recorded{Address: in.Address, Store: store, Manifest: m, Endpoint: cards[m.Parts["input.policy"]]}
+		part := cmp.Or(m.Parts["input.tasks[0]"], m.Parts["input.tasks"])
+		for i := 1; tasks[part] != nil; i++ {
+			r.Tasks = append(r.Tasks, tasks[part])
+			part = m.Parts[fmt.Sprintf("input.tasks[%d]", i)]
 		}
 		all = append(all, r)
 	}
 	return all
-}
-
-// hasRead reports whether a stage read an artifact by a setting.
-func hasRead(m *artifact.Manifest, setting, digest string) bool {
-	return m.Parts["input."+setting] == quoted(digest)
 }
 
 // quoted returns a digest as manifests record it among the inputs of a stage: as JSON.

@@ -238,16 +238,13 @@ func (c *Contrast) pairedOverSeeds() {
 
 // unpaired computes the contrast of sides with different tasks, assuming independent families.
 func (c *Contrast) unpaired(a, b []policy, greedy bool, set string) {
-	sharesSeed := func(x, y *policy) bool {
-		left, right := x.seeds(), y.seeds()
-		return len(left) == 0 || len(right) == 0 ||
-			slices.ContainsFunc(left, func(seed string) bool { return slices.Contains(right, seed) })
-	}
 	var every []PolicyPair
 	for i := range a {
 		for j := range b {
 			pair := compareUnpaired(&a[i], &b[j], greedy)
-			if every = append(every, pair); sharesSeed(&a[i], &b[j]) {
+			left, right := a[i].seeds(), b[j].seeds()
+			if every = append(every, pair); len(left) == 0 || len(right) == 0 ||
+				slices.ContainsFunc(left, func(seed string) bool { return slices.Contains(right, seed) }) {
 				c.Pairs = append(c.Pairs, pair)
 			}
 		}

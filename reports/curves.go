@@ -136,7 +136,10 @@ func (kind *curveFigure) figure(s *Study) *page.Figure {
 func (s *Study) successFigures() []page.Part {
 	var parts []page.Part
 	for _, a := range s.Arms {
-		size := a.groupSize()
+		names, size := a.metricNames(), -1 // size is the last K of "successes_0", "successes_1", …
+		for names[fmt.Sprintf("successes_%d", size+1)] {
+			size++
+		}
 		if size < 1 {
 			continue
 		}
@@ -157,15 +160,6 @@ func (s *Study) successFigures() []page.Part {
 		parts = append(parts, page.Part{Figure: f})
 	}
 	return parts
-}
-
-// groupSize returns the last K of the arm's metrics "successes_0", "successes_1", …; -1 without any.
-func (a *Arm) groupSize() int {
-	names, size := a.metricNames(), -1
-	for names[fmt.Sprintf("successes_%d", size+1)] {
-		size++
-	}
-	return size
 }
 
 // forecastTable compares Proposition 1's forecast of the share of groups without variance with the first update; nil

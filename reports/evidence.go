@@ -47,7 +47,7 @@ type Evidence struct {
 // EvidenceFormat is the version of the pages that this program writes, verifies and reproduces. It is the version of
 // the kind: a page of another version has other text, other tables or other evidence, and would differ from the
 // recomputed page although its numbers hold.
-const EvidenceFormat = 19
+const EvidenceFormat = 20
 
 // manifestAddress names the manifest of a stage in a Source.
 func manifestAddress(address string) string { return address + ".manifest" }
@@ -133,18 +133,29 @@ func timed(m *artifact.Manifest) bool { return m.Outputs["metrics"].Times != nil
 
 // ports returns the inputs of the page, and the metrics of the recorded stages whose seconds by phase it shows.
 func (ev *Evidence) ports(store *artifact.Store) []Input {
-	all := slices.Clone(ev.Inputs)
+	all, manifest := slices.Clone(ev.Inputs), once(store.Manifest)
 	for _, stage := range ev.Stages {
-		if m, err := store.Manifest(stage.Key); err == nil && timed(m) {
+		if m, err := manifest(stage.Key); err == nil && timed(m) {
 			all = append(all, Input{Address: stage.Address, Ref: artifact.Ref{Port: "metrics"}, Key: stage.Key})
 		}
 	}
 	return all
 }
 
-// fingerprint returns the SHA-256 of a manifest.
-func fingerprint(m *artifact.Manifest) (string, error) {
-	text, err := json.Marshal(m)
+// once returns a function that calls f once for each key: a stranger's page may name a large record thousands of times.
+func once[T any](f func(key string) (T, error)) func(key string) (T, error) {
+	known, errs := map[string]T{}, map[string]error{}
+	return func(key string) (T, error) {
+		if _, again := errs[key]; !again {
+			known[key], errs[key] = f(key)
+		}
+		return known[key], errs[key]
+	}
+}
+
+// fingerprint returns the SHA-256 of a manifest, or the error of reading it.
+func fingerprint(m *artifact.Manifest, err error) (string, error) {
+	text, _ := json.Marshal(m) // has no field that cannot be marshalled
 	return hexSum(text), err
 }
 
@@ -222,6 +233,7 @@ const (
 	maxEvidenceBytes = 64 << 20 // with the document
 	maxInputs        = 5_000
 	maxStages        = 5_000
+	maxUses          = 100   // of an artifact in one role, by stages with the same key
 	maxChosen        = 1_000 // sections, items, pairs, maps, notes, arms
 )
 
@@ -259,6 +271,13 @@ func (ev *Evidence) check() error {
 		}
 		chosen += len(ev.References[i].Counts) + len(ev.References[i].Others)
 	}
+	uses, most := map[string]int{}, 0
+	for _, in := range ev.Inputs {
+		if use := in.Role + " " + in.Key + in.Ref.Port; in.Role != roleReplay { // several stages play the same tasks
+			uses[use]++
+			most = max(most, uses[use])
+		}
+	}
 	limit := func(n, most int, items string) error {
 		if n > most {
 			return fmt.Errorf("it has %d %s, more than the %d that a page can have", n, items, most)
@@ -266,6 +285,7 @@ func (ev *Evidence) check() error {
 		return nil
 	}
 	return cmp.Or(limit(len(ev.Inputs), maxInputs, "inputs"), limit(len(ev.Stages), maxStages, "stages"),
+		limit(most, maxUses, "uses of one artifact"),
 		limit(chosen, maxChosen, "sections, pairs, maps, notes, arms and failures"))
 }
 

@@ -51,11 +51,19 @@ func gather(ev *Evidence, open func(*Input) (*artifact.Artifact, error), store *
 		slices.SortStableFunc(g.study.Arms[i].Runs, func(a, b SeedRun) int { return compareSeeds(a.Seed, b.Seed) })
 	}
 	g.study.sortArms(ev.Arms)
+	results := once(func(key string) (Stage, error) { return readResult(key, store) })
 	for _, stage := range ev.Stages {
-		r, err := readStage(stage, store)
-		if err != nil {
-			return nil, err
+		r, err := Stage{Settings: stage.Settings}, error(nil)
+		if stage.Key != "" {
+			r, err = results(stage.Key)
 		}
+		if err != nil {
+			return nil, fmt.Errorf("%s, key %s: %w", stage.Address, stage.Key, err)
+		}
+		if r.Card = stage.Card; r.Card != "" && (r.Manifest == nil || !checkCard(r.Manifest, r.Card)) {
+			return nil, fmt.Errorf("%s: the description of its model is not the file that its record names", stage.Address)
+		}
+		r.Address, r.Kind, r.NoEffect = stage.Address, stage.Kind, stage.NoEffect
 		g.study.Stages = append(g.study.Stages, r)
 	}
 	return g.study, nil
@@ -190,16 +198,10 @@ func (g *gathering) transcripts(in *Input, a *artifact.Artifact) error {
 	return nil
 }
 
-func readStage(stage StageRef, store *artifact.Store) (r Stage, err error) {
-	r = Stage{Address: stage.Address, Kind: stage.Kind, Settings: stage.Settings, NoEffect: stage.NoEffect}
-	if stage.Key == "" {
-		return r, nil
-	}
-	if r.Manifest, err = store.Manifest(stage.Key); err != nil {
-		return r, fmt.Errorf("%s, key %s: %w", stage.Address, stage.Key, err)
-	}
-	if r.Card = stage.Card; r.Card != "" && !checkCard(r.Manifest, r.Card) {
-		return r, fmt.Errorf("%s: the description of its model is not the file that its record names", stage.Address)
+// readResult returns what a page shows of a result.
+func readResult(key string, store *artifact.Store) (r Stage, err error) {
+	if r.Manifest, err = store.Manifest(key); err != nil {
+		return r, err
 	}
 	r.Settings = map[string]string{}
 	for part, value := range r.Manifest.Parts {

@@ -525,7 +525,7 @@ func (a *ancestry) addStages(n *lang.Node) error {
 
 // ancestor returns the manifest of an input, or nil if it has none or the node read another result.
 func ancestor(m, reader *artifact.Manifest, in lang.Input) *artifact.Manifest {
-	if m == nil || !hasRead(reader, in.Setting, m.Outputs[in.Ref.Port].Digest) {
+	if m == nil || reader.Parts["input."+in.Setting] != quoted(m.Outputs[in.Ref.Port].Digest) {
 		return nil
 	}
 	return m
@@ -538,10 +538,8 @@ func stageRef(n *lang.Node, store *artifact.Store, m *artifact.Manifest) (StageR
 		stage.Settings = map[string]string{}
 	} else {
 		stage.Key = m.Key
+		stage.Manifest, _ = fingerprint(m, nil)
 		var err error
-		if stage.Manifest, err = fingerprint(m); err != nil {
-			return stage, err
-		}
 		if stage.Card, err = readCard(store, m); err != nil {
 			return stage, err
 		}

@@ -256,10 +256,9 @@ func (s *Study) markBest(t *page.Table, set string) {
 		against = append(against, c)
 	}
 	judge(all)
-	won := func(c *Contrast) bool {
-		return c.Decided > 0 && c.B == winner.Label || c.Decided < 0 && c.A == winner.Label
-	}
-	if !slices.ContainsFunc(against, func(c *Contrast) bool { return !won(c) }) {
+	if !slices.ContainsFunc(against, func(c *Contrast) bool { // one that is not won
+		return !(c.Decided > 0 && c.B == winner.Label || c.Decided < 0 && c.A == winner.Label)
+	}) {
 		best.Cells[1].Mark = page.MarkBest
 	}
 }

@@ -90,7 +90,7 @@ var usual = []page.Section{
 	{ID: "sources", Title: "Evidence", Folded: true},
 }
 
-// items lists all items in the order of the usual page.
+// items lists all items in the order of the usual page. A new name joins the comment of Section.Show (kind.go).
 func items() []item {
 	all := []item{
 		{"map", "map", (*Study).mapParts},

@@ -29,7 +29,9 @@ func columnOf(rows []rl.Metric, metric string) (updates, values []float64, found
 		case "successes_":
 			v, ok = meanSuccesses(row.Values)
 		case unbiasedBound:
-			v, ok = unbiasedProp2(row.Values)
+			sigma2, known := row.Values["sigma2"]
+			excess, logged := row.Values["prop2_excess"]
+			v, ok = sigma2-excess, known && logged
 		}
 		if !ok {
 			v = math.NaN()
@@ -55,12 +57,6 @@ func meanSuccesses(values map[string]float64) (mean float64, ok bool) {
 // unbiasedBound is the name of Proposition 2's bound without the sampling variance of the gap, which the logged
 // prop2_bound contains: gap² of a noisy gap is on average too large by the square of its standard error.
 const unbiasedBound = "sigma2 - prop2_excess"
-
-func unbiasedProp2(values map[string]float64) (bound float64, ok bool) {
-	sigma2, known := values["sigma2"]
-	excess, ok := values["prop2_excess"]
-	return sigma2 - excess, ok && known
-}
 
 // window returns the mean of the first or the last n logged values.
 func window(values []float64, n int, late bool) float64 {

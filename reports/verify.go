@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -64,7 +65,11 @@ func Verify(written []byte, store *artifact.Store, experiment map[string][]byte,
 	}
 	v.Recorded = ev.recorded(store)
 	if damaged := v.checkArtifacts(ev, store); len(damaged) > 0 {
-		v.notComputed(ev, damaged)
+		for one := range ev.Document.Values { // those of tables cannot be recomputed
+			if !one.Figure && slices.ContainsFunc(one.Source.From, func(from string) bool { return damaged[from] }) {
+				v.Differences = append(v.Differences, Difference{Where: one.ID(), Shown: one.Text, Source: one.Source.String()})
+			}
+		}
 		return v, nil
 	}
 	study, err := gather(ev, opener(store), store)
@@ -169,56 +174,45 @@ func (v *Verification) checkArtifacts(ev *Evidence, store *artifact.Store) map[s
 	fault := func(from, format string, args ...any) {
 		v.Faults = append(v.Faults, from+": "+fmt.Sprintf(format, args...))
 	}
-	seen := map[string]bool{} // key and port
-	check := func(address, port, key, digest string) {
-		from := address + "." + port
-		if seen[key+"."+port] {
-			return
+	manifest, seen := once(store.Manifest), map[string]bool{} // key and port
+	print := once(func(key string) (string, error) { return fingerprint(manifest(key)) })
+	for _, in := range ev.ports(store) {
+		from, port := in.port(), in.Key+"."+in.Ref.Port
+		if seen[port] {
+			continue
 		}
-		seen[key+"."+port] = true
+		seen[port] = true
 		v.Artifacts++
-		m, err := store.Manifest(key)
+		m, err := manifest(in.Key)
 		if err != nil {
 			damaged[from] = true
-			fault(from, "key %s: %v", page.Prefix(key, 16), err)
-			return
+			fault(from, "key %s: %v", page.Prefix(in.Key, 16), err)
+			continue
 		}
-		if got := m.Outputs[port].Digest; digest != "" && got != digest {
-			fault(from, "the store records digest %s, the page was made from %s", page.Prefix(got, 16), page.Prefix(digest, 16))
+		if got := m.Outputs[in.Ref.Port].Digest; in.Digest != "" && got != in.Digest {
+			fault(from, "the store records digest %.16s, the page was made from %.16s", got, in.Digest)
 		}
-		for _, p := range store.CheckPort(m, port) {
+		for _, p := range store.CheckPort(m, in.Ref.Port) {
 			damaged[from] = true
 			fault(from, "%s is %s", p.Path, p.What)
 		}
-	}
-	for _, in := range ev.ports(store) {
-		check(in.Address, in.Ref.Port, in.Key, in.Digest)
 	}
 	for _, stage := range ev.Stages {
 		if stage.Key == "" {
 			continue
 		}
-		m, err := store.Manifest(stage.Key)
+		got, err := print(stage.Key)
 		if err != nil {
 			damaged[manifestAddress(stage.Address)] = true
 			fault(stage.Address, "record %s: %v", page.Prefix(stage.Key, 16), err)
 			continue
 		}
-		if got, err := fingerprint(m); err != nil || got != stage.Manifest {
+		if got != stage.Manifest {
 			fault(stage.Address, "its record is not the one that the page was made from (the stage ran again, or the "+
 				"record was edited)")
 		}
 	}
 	return damaged
-}
-
-// notComputed lists the values of tables that depend on damaged artifacts.
-func (v *Verification) notComputed(ev *Evidence, damaged map[string]bool) {
-	for one := range ev.Document.Values {
-		if !one.Figure && slices.ContainsFunc(one.Source.From, func(from string) bool { return damaged[from] }) {
-			v.Differences = append(v.Differences, Difference{Where: one.ID(), Shown: one.Text, Source: one.Source.String()})
-		}
-	}
 }
 
 // compareValues lists the values that differ from those of the recomputed page.
@@ -278,10 +272,15 @@ func (s *Study) checkSize() error {
 	const columns = 20 // upper bound of the columns of a table beside its categories
 	rows := len(sets)*(runs+pairs) + len(s.TaskSets)
 	cells := rows*(len(categories)+columns) + len(tasks)*len(s.Arms) + len(updates)*runs
+	settings := map[string]string{}
+	for _, r := range s.Stages {
+		maps.Copy(settings, r.Settings)
+	}
+	cells += len(settings) * len(s.Stages)
 	if len(sets) > maxSets || cells > maxCells {
-		return fmt.Errorf("the artifacts have %d task sets, %d categories, %d runs, %d pairs, %d tasks and %d updates, "+
-			"more than a page can show: nothing was recomputed", len(sets), len(categories), runs, pairs, len(tasks),
-			len(updates))
+		return fmt.Errorf("the artifacts have %d task sets, %d categories, %d runs, %d pairs, %d tasks, %d updates and %d "+
+			"cells, more than a page can show: nothing was recomputed", len(sets), len(categories), runs, pairs, len(tasks),
+			len(updates), cells)
 	}
 	return nil
 }
@@ -299,7 +298,9 @@ type Reproduction struct {
 func (r *Reproduction) Equal() bool { return r.Shown == r.Got }
 
 // Reproduce recomputes one value of a page from the results that made returns for the addresses of the stages behind
-// it, and from nothing else.
+// it, and from nothing else: the evidence is cut to the source of the value (part), its inputs become those results,
+// and the page that follows from them has the value under the same name (recompute). The command reproduce has run the
+// stages before (cmd/rcgrpo/reproduce.go).
 func Reproduce(written []byte, cell string, store *artifact.Store,
 	made func(address string) (*artifact.Manifest, error)) (*Reproduction, error) {
 	ev, err := ReadEvidence(written)
@@ -376,8 +377,9 @@ func (ev *Evidence) recompute(store *artifact.Store) (map[valueName]string, erro
 
 // opener opens inputs by their keys.
 func opener(store *artifact.Store) func(*Input) (*artifact.Artifact, error) {
+	manifest := once(store.Manifest)
 	return func(in *Input) (*artifact.Artifact, error) {
-		m, err := store.Manifest(in.Key)
+		m, err := manifest(in.Key)
 		if err != nil {
 			return nil, fmt.Errorf("%s, key %s: %w", in.Address, page.Prefix(in.Key, 16), err)
 		}

@@ -66,8 +66,17 @@ CELL is the id of a number in the page, such as main-test.r1c2: table main-test,
 	})
 }
 
-// reproduce prints the stages behind the cell and everything outside that they reach. With --run or --replace it runs
-// them and compares. Work of an experiment that the user did not name requires consent.
+// reproduce computes one number of a page again:
+//
+//  1. The evidence in the page has the source of the cell: the ports and rows from which the number follows.
+//  2. The experiment that the user named is loaded, or the one beside the page; its files are compared with the page's.
+//  3. The plan has the stages of the source and their inputs, in a fresh store; with --replace, all run again in the
+//     store of the site file.
+//  4. The stages and everything outside that they reach are printed. Without --run or --replace it ends here. Work of
+//     an experiment that the user did not name requires consent.
+//  5. runAndCompare runs the plan; reports.Reproduce computes the number from these results alone and compares.
+//
+// `verify` (reports.Verify) recomputes all numbers from the recorded artifacts and runs no stage.
 func (r *reproduction) reproduce(in openedPage, experiment []string) error {
 	ev, err := reports.ReadEvidence(in.page)
 	if err != nil {

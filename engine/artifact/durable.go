@@ -43,6 +43,7 @@ func (s *Store) MakeDir(dir string) error {
 	if err := disk.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("write to the store: %w", err)
 	}
+	s.settled.Do(func() { s.settle() }) // a new store is no copy
 	return nil
 }
 

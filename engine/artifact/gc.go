@@ -104,7 +104,8 @@ const unnamedFor = 24 * time.Hour
 // results could do without, and the bytes of all usable objects and states.
 func (s *Store) unusable(uses map[string]int, whole map[string]*Manifest, pinned map[string]bool) (
 	plan, states []Garbage, total int64, err error) {
-	inUse := s.anyOpenJob()
+	keys, _ := os.ReadDir(s.path("jobs"))
+	inUse := slices.ContainsFunc(keys, func(e os.DirEntry) bool { return s.HasJob(e.Name()) })
 	recent := time.Now().Add(-unnamedFor)
 	for _, in := range []struct {
 		folder, what string
@@ -198,9 +199,6 @@ func (s *Store) deleteGone() error {
 
 // each calls f for every entry of a folder of the store, except hidden ones.
 func (s *Store) each(folder string, f func(name, path string) error) error {
-	if err := NoLink(s.path(folder)); err != nil {
-		return err
-	}
 	entries, err := os.ReadDir(s.path(folder))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -141,7 +141,7 @@ func (s *Store) lock(path string, how int) (l *Lock, err error) {
 // is held and how contains LOCK_NB.
 func lockFile(path string, how int) (*Lock, error) {
 	for {
-		f, err := disk.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+		f, err := disk.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 		if err != nil {
 			return nil, fmt.Errorf("lock: %w", err)
 		}

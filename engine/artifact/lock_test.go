@@ -238,15 +238,6 @@ func TestStoresInUseAreNotShared(t *testing.T) {
 	must.OK(t, s.Share())
 }
 
-// The store may be a copy, with a pipe in the place of a claim's successor. No writer will open it.
-func TestASuccessorThatIsAPipeIsNone(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "a")
-	l := must.Get(newClaim(path))(t)
-	must.OK(t, unix.Mkfifo(path+"."+l.id, 0o600))
-	wantEqual(t, "the last claim", lastOf(path), path)
-	must.OK(t, l.Unlock())
-}
-
 // A successor has the id of its claim in its path. In a stranger's store the ids may lead to files of the user, which a
 // release would remove, or in a ring.
 func TestClaimsOfAStrangerLeadNowhere(t *testing.T) {
@@ -271,16 +262,4 @@ func TestClaimsOfAStrangerLeadNowhere(t *testing.T) {
 		}
 		must.OK(t, os.RemoveAll(s.path("claims")))
 	}
-}
-
-// A process would lock the file behind the link, which is not the one with the name, for ever.
-func TestALockThatIsALinkIsAnError(t *testing.T) {
-	s := openStore(t)
-	made, lock := filepath.Join(t.TempDir(), "made"), s.path("locks", claimKey)
-	must.OK(t, s.MakeDir(filepath.Dir(lock)))
-	must.OK(t, os.Symlink(made, lock))
-	if l, err := s.TryLock(claimKey); err == nil || l != nil || disk.Exists(made) {
-		t.Errorf("got %v, and the file behind the link: %v", err, disk.Exists(made))
-	}
-	must.OK(t, os.Remove(lock))
 }

@@ -138,11 +138,5 @@ func (s *Store) HasJob(key string) bool {
 	return open
 }
 
-// anyOpenJob reports whether HasJob is true for any key.
-func (s *Store) anyOpenJob() bool {
-	keys, _ := os.ReadDir(s.path("jobs"))
-	return slices.ContainsFunc(keys, func(e os.DirEntry) bool { return s.HasJob(e.Name()) })
-}
-
 // Binaries is the folder of the programs that jobs start. It may not exist.
 func (s *Store) Binaries() string { return s.path("bin") }

@@ -77,67 +77,6 @@ func TestACollectionThatWasKilledIsCompleted(t *testing.T) {
 	wantNothingGone(t, s)
 }
 
-// A link in the place of a folder of the store, which may be a copy of someone else's, may name the user's files.
-func TestCollectionDeletesNothingBehindALink(t *testing.T) {
-	for _, folder := range []string{"objects", "staging", "bin", "series", "series/" + key("s")} {
-		s := openStore(t)
-		home := t.TempDir()
-		file := filepath.Join(home, key("docs"), "precious")
-		must.OK(t, os.MkdirAll(filepath.Join(filepath.Dir(file), "1."+key("a")), 0o700))
-		must.OK(t, os.WriteFile(file, []byte("x"), 0o600))
-		old := time.Now().Add(-2 * unnamedFor)
-		must.OK(t, os.Chtimes(filepath.Dir(file), old, old))
-		must.OK(t, os.MkdirAll(filepath.Dir(s.path(folder)), 0o700))
-		must.OK(t, os.Symlink(home, s.path(folder)))
-		_, err := s.Collect(1, nil)
-		if _, gone := os.Stat(file); gone != nil || err == nil || !strings.Contains(err.Error(), "but a link") {
-			t.Errorf("%s: got the error %v, and the file behind the link: %v", folder, err, gone)
-		}
-		must.OK(t, os.Remove(s.path(folder)))
-	}
-}
-
-// A run would write behind the link, which a stranger's store may have.
-func TestAStoreWhoseFoldersAreLinksIsRefused(t *testing.T) {
-	for _, folder := range []string{"results", "objects", "last", "staging", "work", "series", "runs", "claims", "bin"} {
-		dir := t.TempDir()
-		must.OK(t, os.Symlink(t.TempDir(), filepath.Join(dir, folder)))
-		_, err := Open(dir)
-		must.Match(t, err, folder+" is no folder but a link or a file")
-	}
-	s := openStore(t)
-	must.OK(t, s.MakeDir(s.path("work")))
-	must.OK(t, os.Symlink(t.TempDir(), s.Work(key("a"))))
-	_, err := s.MakeWork(key("a"))
-	must.Match(t, err, "is no folder but a link or a file")
-}
-
-// The files behind the link are the user's, even where their content is that of the result.
-func TestFilesBehindALinkKeepTheirModeAndTime(t *testing.T) {
-	for name, text := range map[string]string{"the recorded content": "1", "another content": "2"} {
-		s := openStore(t)
-		m := commit(t, s, "a", files{"x": "1"})
-		object := s.objectDir(m.Outputs["out"].Digest)
-		home := t.TempDir()
-		own := filepath.Join(home, "x")
-		must.OK(t, os.WriteFile(own, []byte(text), 0o640))
-		old := time.Now().Add(-time.Hour).Truncate(time.Second)
-		must.OK(t, os.Chtimes(own, old, old))
-		must.OK(t, os.RemoveAll(object))
-		must.OK(t, os.Symlink(home, object))
-		if _, err := s.Lookup(m.Key); err == nil {
-			t.Errorf("%s: a folder behind a link is right", name)
-		}
-		problems := must.Get(s.Check())(t)
-		commit(t, s, "a", files{"x": "1"})
-		wantIntact(t, s, "a", name)
-		info := must.Get(os.Stat(own))(t)
-		if len(problems) == 0 || info.Mode() != 0o640 || !info.ModTime().Equal(old) {
-			t.Errorf("%s: got the problems %v, mode %v and time %v", name, problems, info.Mode(), info.ModTime())
-		}
-	}
-}
-
 // An object has its name before the manifest that names it, and one that is here already may be chosen by gc.
 func TestCollectionWaitsForACommit(t *testing.T) {
 	s := openStore(t)

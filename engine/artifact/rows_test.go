@@ -142,7 +142,7 @@ func TestRowsStopAtTheBudgetOfTheirStore(t *testing.T) {
 	}
 }
 
-// A few kilobytes of gzip in a shared store can contain more rows than the memory.
+// A few kilobytes of gzip in a remote store can contain more rows than the memory.
 func TestRowsOfAFileHaveALimit(t *testing.T) {
 	for name, tc := range map[string]struct {
 		line, lines int

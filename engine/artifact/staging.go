@@ -252,7 +252,7 @@ func (s *Store) place(dir string, o Output) error {
 			return nil
 		}
 		err := s.rename(dir, target)
-		if !errors.Is(err, fs.ErrExist) && NoLink(target) == nil {
+		if !errors.Is(err, fs.ErrExist) {
 			return err
 		}
 		if _, err := s.verify("", o, Sealed); err == nil {

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -36,7 +37,8 @@ type Store struct {
 	budget *Budget // of Rows; nil without limit
 	shared bool    // several hosts write it: see claim.go
 
-	flushes flushes // of the results that this process commits
+	flushes flushes   // of the results that this process commits
+	settled sync.Once // its folder is its own: see copy.go
 }
 
 // Open returns the store in dir. Nothing is created before the first write; a missing folder is an empty store.
@@ -52,24 +54,15 @@ func Open(dir string) (*Store, error) {
 		return nil, fmt.Errorf("open store: %s was made by an older rcgrpo; name another folder (store { path } in the site "+
 			"file) or remove it", abs)
 	}
-	for _, folder := range []string{"results", "objects", "last", "staging", "work", "series", "runs", "claims", "bin"} {
-		if err := NoLink(filepath.Join(abs, folder)); err != nil {
-			return nil, fmt.Errorf("open store: %w", err)
-		}
-	}
 	mark, err := os.Lstat(filepath.Join(abs, "locks"))
 	s := &Store{dir: abs, shared: err == nil && mark.Mode().IsRegular()}
-	return s, s.readable()
-}
-
-// NoLink returns an error if there is a link or a file in the place of a folder of the store, which may be a copy of
-// someone else's: a run would write behind the link, and gc would delete there.
-func NoLink(dir string) error {
-	if info, err := os.Lstat(dir); err == nil && !info.IsDir() {
-		return fmt.Errorf("%s is no folder but a link or a file: remove it, or have the whole store elsewhere "+
-			"(store { path } in the site file)", dir)
+	if err := s.readable(); err != nil {
+		return nil, err
 	}
-	return nil
+	if err := s.settle(); err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	return s, nil
 }
 
 // Dir is the store's folder, absolute. It may not exist yet.
@@ -81,14 +74,10 @@ func (s *Store) Runs(experiment string) string { return s.path("runs", experimen
 // Work is the scratch folder of a node without a result, for its next attempt to resume from. It may not exist.
 func (s *Store) Work(key string) string { return s.path("work", key) }
 
-// MakeWork creates the scratch folder of a key. fresh reports that it did not exist before.
+// MakeWork creates the scratch folder of a key, whose lock the caller holds. fresh reports that it did not exist.
 func (s *Store) MakeWork(key string) (fresh bool, err error) {
-	dir := s.Work(key)
-	err = s.inFolder(dir, func() error { return disk.Mkdir(dir, 0o700) })
-	if errors.Is(err, fs.ErrExist) {
-		return false, NoLink(dir)
-	}
-	return err == nil, err
+	fresh = !disk.Exists(s.Work(key))
+	return fresh, s.MakeDir(s.Work(key))
 }
 
 // RemoveWork removes the scratch folder of a key.
@@ -205,8 +194,6 @@ func verifyFiles(dir, address string, files []FileInfo, trusted time.Time) (seal
 			return false, edited
 		case info.ModTime().Equal(trusted):
 			continue
-		case BehindLink(dir, path): // the user's own file, whose mode and time must not change
-			return false, edited
 		}
 		sealed = false
 		sum, _, err := hashFile(path)
@@ -219,17 +206,6 @@ func verifyFiles(dir, address string, files []FileInfo, trusted time.Time) (seal
 		}
 	}
 	return sealed, nil
-}
-
-// BehindLink reports whether a path below dir, a folder on the way to it, or dir is a link. A stranger's store may have
-// one to a folder of the user.
-func BehindLink(dir, path string) bool {
-	for at := path; len(at) >= len(dir); at = filepath.Dir(at) {
-		if info, err := os.Lstat(at); err == nil && info.Mode()&fs.ModeSymlink != 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // Verify is Lookup's comparison of a result with its manifest, whatever the times of the files.
@@ -270,26 +246,6 @@ func (s *Store) heal(o Output) error {
 // ObjectPath returns the path of a file of an object. It may not exist.
 func (s *Store) ObjectPath(o Output, f FileInfo) string {
 	return filepath.Join(s.objectDir(o.Digest), filepath.FromSlash(f.Name))
-}
-
-// OpenObject opens a file of an object that is sent elsewhere. A link out of the store is an error, wherever it stands
-// in the path: the store may be a copy of someone else's.
-func (s *Store) OpenObject(o Output, f FileInfo) (*os.File, error) {
-	root, err := os.OpenRoot(s.path("objects"))
-	if err != nil {
-		return nil, err
-	}
-	defer root.Close()
-	name := filepath.Join(o.Digest, filepath.FromSlash(f.Name))
-	if info, err := root.Lstat(name); err == nil && !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s %w: remove the object, and the next run makes it again", s.ObjectPath(o, f),
-			disk.ErrNotPlain)
-	}
-	file, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", s.ObjectPath(o, f), err)
-	}
-	return file, nil
 }
 
 // pointer is the content of last/HASH.json. Earlier releases made that file a link to the manifest, which has the same
@@ -412,8 +368,8 @@ func validKey(key string) error {
 }
 
 // Part returns the files that a store needs for some ports of one result: slash-separated name below the
-// store's folder to path. It does not check the contents, but that they are no links and have the recorded sizes. For a
-// port that is not here the error is ErrNotHere.
+// store's folder to path. It compares them with the manifest as Lookup does. For a port that is not here the error is
+// ErrNotHere.
 func (s *Store) Part(key string, ports ...string) (map[string]string, error) {
 	m, err := s.Manifest(key)
 	if err != nil {
@@ -425,20 +381,11 @@ func (s *Store) Part(key string, ports ...string) (map[string]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		if !s.Has(m, port) {
-			return nil, fmt.Errorf("%s: %w", m.Address, ErrNotHere)
-		}
 		for _, object := range o.Objects() {
+			if _, err := s.verify(m.Address, object, Sealed); err != nil {
+				return nil, err
+			}
 			for _, f := range object.Files {
-				file, err := s.OpenObject(object, f)
-				if err != nil {
-					return nil, err
-				}
-				info, err := file.Stat()
-				file.Close()
-				if err != nil || info.Size() != f.Bytes {
-					return nil, Problem{Address: m.Address, Path: s.ObjectPath(object, f), What: "edited"}
-				}
 				files["objects/"+object.Digest+"/"+f.Name] = s.ObjectPath(object, f)
 			}
 		}

@@ -14,7 +14,6 @@ import (
 	"io/fs"
 	"os"
 	"strconv"
-	"syscall"
 
 	"rcgrpo/engine/internal/disk"
 )
@@ -22,10 +21,9 @@ import (
 // Journal is a file that is open for appending. Several goroutines may use it, and several processes the same file.
 type Journal struct{ file *os.File }
 
-// Open opens the journal at a path and creates it if it does not exist. A link there is an error: the folder may be a
-// copy of someone else's, and the link may name any file of the user.
+// Open opens the journal at a path and creates it if it does not exist.
 func Open(path string) (*Journal, error) {
-	f, err := disk.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)
+	f, err := disk.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	return &Journal{f}, err
 }
 

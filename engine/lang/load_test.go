@@ -2,7 +2,6 @@ package lang_test
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -544,13 +542,7 @@ func TestDigestsOfLargeFilesAreCached(t *testing.T) {
 
 // The store may be a copy of someone else's.
 func TestACacheOfDigestsThatIsNoPlainFileIsNotRead(t *testing.T) {
-	for name, put := range map[string]func(path string) error{
-		"a pipe":   func(path string) error { return syscall.Mkfifo(path, 0o600) },
-		"a device": func(path string) error { return os.Symlink("/dev/zero", path) },
-		"a large file": func(path string) error {
-			return errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, 1<<40))
-		},
-	} {
+	for name, put := range must.NoPlainFiles {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			path, file := filepath.Join(dir, "x.hcl"), filepath.Join(dir, "weights.bin")

@@ -454,7 +454,7 @@ func (x *Experiment) Publishes(n *Node) []Published {
 }
 
 // checkPublished reports files that two nodes publish, files outside the experiment's folder, and files that the
-// experiment itself reads, also inside a published folder: its record, which may come from a shared store, names the
+// experiment itself reads, also inside a published folder: its record, which may come from a remote store, names the
 // files in it.
 func (l *loader) checkPublished() {
 	sources := map[string]bool{} // and the folders that contain them

@@ -9,7 +9,7 @@ import (
 	"rcgrpo/engine/plan"
 )
 
-// Any writer of a shared store can put these names into a manifest.
+// Any writer of a remote store can put these names into a manifest.
 func TestARecordNamesNoCopyOutsideThePathsOfTheSettings(t *testing.T) {
 	x := enginetest.MustLoadPaper(t, `
 experiment {}

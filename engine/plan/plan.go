@@ -495,10 +495,13 @@ func (p *Plan) Counts() map[string]int {
 
 // Key returns the hash of everything that determines what a node produces: kind, version, settings with their
 // defaults except those documented as "not in the key", the seed if the node is stochastic, and the content digest of
-// each input, as returned by digest. ok is false while a digest is unknown; parts then lack that input. Names,
-// comments, order, formatting and paths are in no key, with one exception: a kind that reads all seeds shows the
-// addresses and labels of its inputs and the name, question, expectation and overrides of the experiment, so they are
-// in its key.
+// each input, as returned by digest. ok is false while a digest is unknown; parts then lack that input.
+//
+// The value of a setting with file() or dir() is the digest of the content, so a change of the content is another key.
+// A file that a setting only names, such as a script among the words of a command, is text: a change of its content
+// leaves the key, and the stage does not run again. Names, comments, order, formatting and paths of file() are in no
+// key, with one exception: a kind that reads all seeds shows the addresses and labels of its inputs and the name,
+// question, expectation and overrides of the experiment, so they are in its key.
 func Key(n *lang.Node, digest func(from *lang.Node, port string) (string, bool)) (
 	key string, parts artifact.Parts, ok bool) {
 	parts = artifact.Parts{"kind": lang.JSONText(n.Kind.Name), "version": strconv.Itoa(n.Kind.Version)}

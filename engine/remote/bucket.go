@@ -96,7 +96,7 @@ func (f folder) write(ctx context.Context, name string, body io.Reader,
 	defer root.Close()
 	temp := manifests + strings.Replace(disk.TempPattern, "*", rand.Text(), 1)
 	for _, dir := range []string{path.Dir(temp), path.Dir(name)} {
-		if artifact.BehindLink(f.path("-"), f.path(dir)) {
+		if behindLink(f.path("-"), f.path(dir)) {
 			return fmt.Errorf("%w: %s is behind a link: remove the link", errDamaged, f.path(dir))
 		}
 		if err := root.MkdirAll(dir, 0o777); err != nil {
@@ -121,6 +121,16 @@ func (f folder) write(ctx context.Context, name string, body io.Reader,
 		err = place(root, temp, name)
 	}
 	return f.translate(err)
+}
+
+// behindLink reports whether a path below dir, a folder on the way to it, or dir is a link.
+func behindLink(dir, path string) bool {
+	for at := path; len(at) >= len(dir); at = filepath.Dir(at) {
+		if info, err := os.Lstat(at); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // List leaves out what is no plain file and what write has not finished.

@@ -15,7 +15,7 @@ import (
 	"rcgrpo/internal/must"
 )
 
-// A writer of the shared store makes any manifest of a key, with its right hash. It is fetched or refused; no file
+// A writer of the remote store makes any manifest of a key, with its right hash. It is fetched or refused; no file
 // outside the store is written, and the store stays sound.
 func FuzzRecords(f *testing.F) {
 	key := fmt.Sprintf("%064x", 1)

@@ -1,7 +1,6 @@
 package remote
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,8 +26,15 @@ func (r *Remote) Send(ctx context.Context, m *artifact.Manifest) {
 }
 
 // PushResult copies a result to the remote store: its objects that are not there, then its manifest, unless there is
-// one. A manifest with other digests of the same ports stays, and is an error; one with other ports or types, which
-// this stage cannot have written, is replaced. An error is reported once.
+// one. An error is reported once.
+//
+// Two machines may have different bytes under one key, such as those of a stage that is not deterministic. Objects have
+// their digests as names, so neither overwrites those of the other; the manifest decides, and the first one stays. The
+// second machine finds it before its push, or when it creates its own, which is a conditional write. Its push is an
+// error that names the stage: a run counts it as not pushed and ends as without it, `store push` exits with 1. Each
+// machine keeps its own result in its own store; machines without one fetch the first. A damaged manifest, and
+// one with other ports or types, which this stage cannot have written, are replaced. A storage without conditional
+// writes keeps the last of two that are created at once; `store verify --remote` reports such a storage.
 func (r *Remote) PushResult(ctx context.Context, m *artifact.Manifest) error {
 	err := r.push(ctx, m)
 	switch {
@@ -107,13 +113,14 @@ func (r *Remote) pushObject(ctx context.Context, o artifact.Output, again bool) 
 }
 
 func (r *Remote) pushFile(ctx context.Context, o artifact.Output, f artifact.FileInfo) error {
-	in, err := r.store.OpenObject(o, f)
+	path := r.store.ObjectPath(o, f)
+	in, err := artifact.OpenPlain(path)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	if info, err := in.Stat(); err != nil || info.Size() != f.Bytes {
-		return cmp.Or(err, fmt.Errorf("%s has another size than its manifest", in.Name()))
+	if in.Info.Size() != f.Bytes {
+		return fmt.Errorf("%s has another size than its manifest", path)
 	}
 	return r.call(ctx, r.Deadline, func(ctx context.Context, progress func()) error {
 		return r.bucket.Put(ctx, objectPrefix(o)+f.Name, io.NewSectionReader(countedAt{in, progress}, 0, f.Bytes))

@@ -14,7 +14,7 @@ import (
 	"rcgrpo/engine/lang"
 )
 
-// Remote is the shared store of a site file beside the local store. Any number of goroutines may use it. A nil Remote
+// Remote is the remote store of a site file beside the local store. Any number of goroutines may use it. A nil Remote
 // finds nothing.
 type Remote struct {
 	lang.Remote

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -15,7 +14,6 @@ import (
 	"reflect"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -99,43 +97,6 @@ func TestAFolderOfResultsIsAStore(t *testing.T) {
 		}
 	}
 	wantEqual(t, "check", fmt.Sprint(there.Check()), "[] <nil>")
-}
-
-// A link in the place of a file or folder of an object is not followed: its content would reach the shared store.
-func TestAPushFollowsNoLinks(t *testing.T) {
-	for name, replace := range map[string]func(dir, secret string) error{
-		"a file": func(dir, secret string) error {
-			path := filepath.Join(dir, "a")
-			return errors.Join(os.Remove(path), os.Symlink(filepath.Join(secret, "a"), path))
-		},
-		"a folder": func(dir, secret string) error {
-			return errors.Join(os.RemoveAll(dir), os.Symlink(secret, dir))
-		},
-		"a pipe": func(dir, secret string) error {
-			return errors.Join(os.Remove(filepath.Join(dir, "a")), syscall.Mkfifo(filepath.Join(dir, "a"), 0o600))
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			want := "is no plain file"
-			if name == "a folder" {
-				want = "path escapes"
-			}
-			s, secret := inFolder(t), t.TempDir()
-			a := s.machine(t)
-			m := commit(t, a, 1)
-			must.OK(t, os.WriteFile(filepath.Join(secret, "a"), []byte("0123456789"), 0o600)) // as long as the file
-			o := m.Outputs["out"]
-			must.OK(t, replace(filepath.Dir(a.store.ObjectPath(o, o.Files[0])), secret))
-			must.Match(t, a.PushResult(t.Context(), m), want)
-			_, err := a.store.Part(m.Key, "out")
-			must.Match(t, err, want)
-			for _, name := range names(t, a, "objects/") {
-				if text, _ := os.ReadFile(filepath.Join(s.Folder, name)); string(text) == "0123456789" {
-					t.Errorf("%s has the content of a file outside the store", name)
-				}
-			}
-		})
-	}
 }
 
 // Another user of the folder may have made a link to the files of this one.

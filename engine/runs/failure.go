@@ -4,6 +4,9 @@ import (
 	"io"
 	"os"
 	"strings"
+
+	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/internal/disk"
 )
 
 // Failure is the error of a failed stage.
@@ -16,6 +19,15 @@ type Failure struct {
 }
 
 func (f *Failure) Error() string { return f.Text }
+
+// Locate adds the log of the stage with its last lines, and its scratch folder if there is one. key is "" where the
+// stage has none: a report whose output is only shown, or a stage that failed before all its inputs were known.
+func (f *Failure) Locate(log string, store *artifact.Store, key string) {
+	f.Log, f.Lines = log, LastLines(log)
+	if work := store.Work(key); key != "" && disk.Exists(work) {
+		f.Work = work
+	}
+}
 
 // Details returns lines about a failure: the end of the log, its path, and the scratch folder. f may be nil.
 func (f *Failure) Details() (lines []string) {

@@ -161,7 +161,7 @@ func Create(
 	for module, path := range source.Modules {
 		source.Modules[module] = f.Path(path)
 	}
-	if err := cmp.Or(store.MakeDir(dir), artifact.NoLink(dir)); err != nil {
+	if err := store.MakeDir(dir); err != nil {
 		return f, nil, err
 	}
 	for _, sub := range []string{"nodes", "logs"} {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"rcgrpo/engine/artifact"
@@ -95,7 +96,8 @@ func (h Holder) Adopt(store *artifact.Store, key string) *os.File {
 // LinkLog makes the log of a stage that another engine started the log of an address of this run.
 func (f Folder) LinkLog(h Holder, address string) error {
 	log := h.Run.Log(h.Address)
-	err := disk.Symlink(log, f.Log(address))
+	inStore := filepath.Join("../../..", h.Run.Name(), "logs", filepath.Base(log)) // from runs/EXPERIMENT/ID/logs
+	err := disk.Symlink(inStore, f.Log(address))
 	if err == nil || errors.Is(err, os.ErrExist) {
 		return nil
 	}

@@ -51,15 +51,6 @@ func TestPinsOfARunCountWhileItOrItsStagesLive(t *testing.T) {
 	want("after the end of the job")
 }
 
-// A run would write behind the link, which a stranger's store may have.
-func TestRunsBehindALinkAreRefused(t *testing.T) {
-	store := must.Get(artifact.Open(filepath.Join(t.TempDir(), "store")))(t)
-	must.OK(t, store.MakeDir(store.Runs("")))
-	must.OK(t, os.Symlink(t.TempDir(), store.Runs("x")))
-	_, _, err := runs.Create(store, lang.Source{}, nil, runs.Record{Experiment: "x"})
-	must.Match(t, err, "is no folder but a link or a file")
-}
-
 // A stranger's store may name any process of the user as the holder of a lock. It is no stage, so nothing kills it.
 func TestAProcessOfTheUserIsNoStage(t *testing.T) {
 	store := must.Get(artifact.Open(filepath.Join(t.TempDir(), "store")))(t)

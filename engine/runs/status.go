@@ -131,8 +131,7 @@ func (s *Status) findOrphans() {
 		} else if m, err := store.Manifest(a.Key); err == nil && m.Run == s.Folder.ID() {
 			n.observe(Event{Kind: EventDone, Seconds: m.Seconds, Key: m.Key})
 		} else if f := events.Failure; f != nil {
-			f.Log = s.Folder.Log(n.Address)
-			f.Lines = LastLines(f.Log)
+			f.Locate(s.Folder.Log(n.Address), store, a.Key)
 			n.observe(Event{Kind: EventFailed, Failure: f})
 		}
 	}

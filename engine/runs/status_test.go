@@ -3,6 +3,7 @@ package runs_test
 import (
 	"errors"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -110,6 +111,31 @@ func TestAFailureWithoutAReasonHasAStatus(t *testing.T) {
 	s := must.Get(runs.ReadStatus(folder))(t)
 	if got := s.Nodes[0].Text(time.Now()); got != "" || s.Nodes[0].State != runs.EventFailed {
 		t.Errorf("got %q", got)
+	}
+}
+
+// A stage that outlived its engine has left its failure; status shows it as the engine would have.
+func TestTheFailureOfAStageOfAKilledRunHasItsLogAndScratch(t *testing.T) {
+	const address = "stage.toy.a"
+	store := enginetest.NewStore(t)
+	folder, lock, err := runs.Create(store, lang.Source{}, nil,
+		runs.Record{Experiment: "x", Nodes: []runs.NodeRecord{{Address: address, Verb: "run"}}})
+	must.OK(t, err)
+	must.OK(t, folder.Assign(runs.Assignment{Address: address, Key: "a1", Store: store.Dir()}))
+	for path, e := range map[string]runs.Event{
+		folder.Journal():       {Kind: runs.EventStarted},
+		folder.Events(address): {Kind: runs.EventFailed, Failure: &runs.Failure{Text: "no luck"}},
+	} {
+		log := must.Get(runs.OpenEventLog(path))(t)
+		e.Address, e.Time = address, time.Now()
+		must.OK(t, errors.Join(log.Write(e), log.Close()))
+	}
+	must.OK(t, errors.Join(os.WriteFile(folder.Log(address), []byte("the end\n"), 0o600),
+		os.MkdirAll(store.Work("a1"), 0o700), lock.Close()))
+	got := must.Get(runs.ReadStatus(folder))(t).Nodes[0].Failure
+	if want := (&runs.Failure{Text: "no luck", Log: folder.Log(address), Lines: []string{"the end"},
+		Work: store.Work("a1")}); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %#v, want %#v", got, want)
 	}
 }
 

@@ -163,7 +163,7 @@ func (j *job) endBySlurm() (exit, bool) {
 	return e, true
 }
 
-// endOf translates the state in which Slurm reports the end of a job.
+// endOf translates the state in which Slurm reports the end of a job. The package comment lists the causes.
 func (j *job) endOf(st state, listed bool) exit {
 	e := exit{Host: st.Host}
 	e.Progress, _ = j.progress()
@@ -212,7 +212,8 @@ func (j *job) overMemory() bool {
 
 var memoryText = regexp.MustCompile(`(?i)slurmstepd\S*: .*(exceeded (job|step) memory limit|oom[-_]kill)`)
 
-// whyStopped asks Slurm why a stage got a request to stop that this engine has not sent.
+// whyStopped asks Slurm why a stage got a request to stop that this engine has not sent: a preemption, the reboot of
+// its host or a signal by hand.
 func (j *job) whyStopped() exit {
 	preempted, asked := exit{Cause: causePreempted}, time.Now()
 	preempted.Progress, _ = j.progress()

@@ -1,8 +1,12 @@
-// Package must checks errors in tests, in one line. Only tests and build/gotest import it.
+// Package must checks errors in tests, in one line, and makes what several tests need. Only tests and build/gotest
+// import it.
 package must
 
 import (
+	"errors"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -61,4 +65,14 @@ func Contain(t testing.TB, got string, want ...string) {
 			t.Errorf("got:\n%s\nwant %q in it", got, w)
 		}
 	}
+}
+
+// NoPlainFiles make what a stranger may have put in the place of a file: reading it would never end, or take gigabytes.
+var NoPlainFiles = map[string]func(path string) error{
+	"a pipe":   func(path string) error { return syscall.Mkfifo(path, 0o600) },
+	"a device": func(path string) error { return os.Symlink("/dev/zero", path) },
+	"a folder": func(path string) error { return os.Mkdir(path, 0o700) },
+	"a large file": func(path string) error {
+		return errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, 1<<41))
+	},
 }

@@ -286,7 +286,13 @@ func (f *Figure) global() []charts.GlobalOpts {
 		y = opts.YAxis{Type: "value", Min: 0, Max: f.forestHeight(), Inverse: opts.Bool(true)}
 	case f.Lanes != nil:
 		x.Min, x.Max = 0, "dataMax"
-		y = opts.YAxis{Type: "category", Data: f.laneNames(), Inverse: opts.Bool(true)}
+		names := slices.Clone(f.Lanes)
+		for i := range names {
+			if len(f.Series) == len(names) { // each arm has a lane
+				names[i] = f.Series[i].Look.glyph() + names[i]
+			}
+		}
+		y = opts.YAxis{Type: "category", Data: names, Inverse: opts.Bool(true)}
 	case f.Scale != "":
 		x.Scale = opts.Bool(true)
 	case f.Stacked: // with two numeric axes, both would be stacked
@@ -305,17 +311,6 @@ func (f *Figure) global() []charts.GlobalOpts {
 		charts.WithTooltipOpts(opts.Tooltip{Show: opts.Bool(true), Trigger: trigger}),
 		charts.WithGridOpts(opts.Grid{Left: "8", Right: "16", Top: "30", Bottom: "28", ContainLabel: opts.Bool(true)}),
 	}
-}
-
-// laneNames returns the names of the lanes, with the markers of the arms if each has a lane.
-func (f *Figure) laneNames() []string {
-	names := slices.Clone(f.Lanes)
-	for i := range names {
-		if len(f.Series) == len(names) {
-			names[i] = f.Series[i].Look.glyph() + names[i]
-		}
-	}
-	return names
 }
 
 func (s *Series) colour() string {

@@ -73,7 +73,7 @@ func (p *Page) Checks() []check {
 			"that recomputes it. Ids count rows and columns from 1."},
 		{"This recomputes the whole page from the stored artifacts and compares every value and every byte:",
 			"rcgrpo verify " + file},
-		{"This recomputes one number:", "rcgrpo reproduce '" + file + "#" + cell + "'"},
+		{"This recomputes one number:", "rcgrpo reproduce '" + file + "#" + cell + "' --run"},
 		{"This runs the experiment, and reuses every result that exists:", "rcgrpo run " + Slug(p.Title) + ".hcl"},
 	}
 }

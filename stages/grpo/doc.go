@@ -36,7 +36,7 @@
 //	        if the update makes several steps:
 //	            b.LogpOld = Trainer.Stats                   // of the training forward, so the first ratio is 1
 //	        if kl.place = "reward": klPenalty = Objective.KLPenalty
-//	        b.Advantage, b.Skip = Objective.Advantages:     // Advantage.OfEpisodes (eq. 6), then zero_variance = "mask"
+//	        b.Advantage, b.Skip = Objective.Advantages:     // Advantage.OfEpisodes (eq. 6), then zero_variance = "skip"
 //	            Objective.ShapedRewards                     // reward + reward terms - KL penalty
 //	    conditioning.restrict(b)                            // tokens.learn = "high": no policy gradient under low
 //	    for each pass, for each minibatch:                  // updateBatch.minibatches; one step by default
@@ -58,12 +58,26 @@
 // learn are in run.go, sampling in groups.go, conditioning.go and recorder.go, rows in batch.go, evaluation and
 // forecast in measure.go.
 //
-// The mask is made by Trajectory.add (stages/rl/trajectory.go) for a conversation, by episode.sampled
-// (stages/internal/agent/episode.go) for the requests of an agent, and by chat.Encode for fine-tuning. newBatch passes
-// it to the model as lm.Sequence.Mask, and package lm computes statistics and gradients for its tokens only
-// (stages/internal/lm/pass.go).
-// Random numbers are those of rl.Stream (stages/rl/stream.go), except for the order of the tasks, the tasks of the
-// forecast and the initial adapter, which use Job.Rand.
+// # The mask
+//
+// The mask of a sequence is true on the tokens that the policy sampled. It is made where the ids are stored:
+//
+//   - of a conversation by Trajectory.appendIDs (stages/rl/trajectory.go): ids with logprobs were sampled, ids without
+//     were given (prompt, results of tools, headers);
+//   - of the requests of an agent in the same way by episode.sampled (stages/internal/agent/episode.go);
+//   - for fine-tuning by chat.Encode (stages/internal/chat/chat.go): true on the replies, of experts too, and false on
+//     messages that an agent wrote itself.
+//
+// It is applied in the model. newBatch (batch.go), and examples in fine-tuning (stages/sft/run.go), pass it as
+// lm.Sequence.Mask. Model.pack (stages/internal/lm/pass.go) makes a prediction of the token at t+1 only if the mask is
+// true there, so logprobs, entropy, KL and gradients exist for these tokens only. objective.NewBatch
+// (stages/rl/objective/loss.go) reads the mask for the lists of the loss, which have one entry for each of these tokens
+// in the same order: turns, logprobs when sampled, and the number of tokens of each row.
+//
+// # Random numbers
+//
+// They are those of rl.Stream, whose comment lists those of an episode (stages/rl/stream.go), except for the order of
+// the tasks, the tasks of the forecast and the initial adapter, which use Job.Rand.
 //
 // Neighbours: stages/rl (what a trajectory is; its Example computes one group by hand), rl/objective (loss),
 // internal/lm (model and optimizer), internal/train (what all trainings share).

@@ -262,7 +262,7 @@ func episode(reward rl.Reward, n int) *rl.Trajectory {
 func TestMaskSkipsEqualGroups(t *testing.T) {
 	b := newBatch([]*rl.Trajectory{episode(1, 2), episode(1, 3), episode(0, 1), episode(1, 4)}, 2)
 	o := objective.PaperObjective()
-	o.ZeroVariance = "mask"
+	o.ZeroVariance = "skip"
 	b.advantage(&o, nil)
 	if want := []bool{true, true, false, false}; !slices.Equal(b.Skip, want) {
 		t.Errorf("skip: got %v, want %v", b.Skip, want)
@@ -296,7 +296,7 @@ func TestPenaltyComesOffTheRewardBeforeAdvantages(t *testing.T) {
 			t.Errorf("advantage %d: got %v, want %v", i, b.Advantage[i], want)
 		}
 	}
-	o.ZeroVariance = "mask"
+	o.ZeroVariance = "skip"
 	b.advantage(&o, []float64{0.2, 0, 0.1, 0.3})
 	if want := []bool{false, false, true, true}; !slices.Equal(b.Skip, want) {
 		t.Errorf("skipped by rewards without penalty: got %v, want %v", b.Skip, want)

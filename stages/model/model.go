@@ -33,8 +33,8 @@ func Kind() *lang.Kind {
 }
 
 type settings struct {
-	// folder of an instruct model of the family Qwen2.5 or Llama 3.1: config.json, safetensors, tokenizer, chat
-	// template; or file("x.gguf")
+	// folder of an instruct model (docs/models.md has the families): config.json, safetensors, tokenizer, chat template;
+	// or file("x.gguf")
 	Path *artifact.File `hcl:"path,optional"`
 	// chat template to use and export instead of the folder's; signatures: tools as signatures and calls as Python
 	// text in any template, for small contexts

@@ -8,6 +8,22 @@ import (
 // A Stream is a sequence of random numbers addressed by name and position: each number is a function of the names
 // of the stream and of the position, independent of when it is drawn. So the order of episodes, their batching
 // and interruptions have no effect on the numbers.
+//
+// The random numbers of an episode are functions of the seed of the stage, the update (from 1; 0 outside of updates),
+// the id of the task, such as multi_turn_base_7, and the member of the group (from 0). In update 12, member 3 of the
+// group of task T has
+//
+//	Sampling(seed, 12, T, 3).At(i)                  the token at position i of its sequence, prompt included
+//	Requested(seed, rollout, prompt, n).At(i)       with an agent, in place of Sampling: the tokens of each reply
+//	DrawTokens(allocation, p, G, seed, 12, T)[3]    its reward token (reward_tokens.go), in rc-grpo; one
+//	                                                stream for the group
+//	EnvironmentSeed(seed, 12, T)                    the seed of a user's program, equal in the group
+//
+// The environments of the benchmark and the drills ignore their seed. Number k of the tasks of a training, counted from
+// 0, is at place k mod N of pass P = k / N; the order of these N tasks is by Job.Rand("order of tasks, pass P")
+// (course.at, stages/grpo/course.go; Job.Rand, engine/job.go). Update 12 with batch B has k from 11 B to 12 B - 1, or
+// later tasks where groups were replaced before. If a task has a second group in an update, its
+// members count from G and its reward tokens are those of "T, group 2": groupSource.rollouts (stages/grpo/groups.go).
 type Stream uint64
 
 // The first part of a stream's name is its purpose, so that streams for different purposes differ although their
@@ -22,8 +38,7 @@ const (
 )
 
 // Sampling returns the stream of one member of a group. Its number at position i decides the token at position i of
-// the sequence, whose first are the prompt's. For member 3 of task T in update 12, the fourth rollout, that is
-// Sampling(seed, 12, T, 3).At(i).
+// the sequence, whose first are the prompt's.
 func Sampling(seed uint64, update int, task string, member int) Stream {
 	return newStream(forSampling, seed, uint64(update), hash(task), uint64(member))
 }

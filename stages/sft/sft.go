@@ -35,12 +35,12 @@ func Kinds() []*lang.Kind {
 	length := train.Length("epochs")
 	return []*lang.Kind{
 		{
-			Name: "sft", Version: 5, Outputs: outputs, Stochastic: draws, Length: length, Ranks: train.Ranks,
+			Name: "sft", Version: 6, Outputs: outputs, Stochastic: draws, Length: length, Ranks: train.Ranks,
 			Summary: "Supervised fine-tuning on the replies of expert trajectories, without reward token.",
 			New:     func() lang.Stage { return &sft{settings: defaults(2)} },
 		},
 		{
-			Name: "rctp-ft", Version: 5, Outputs: outputs, Stochastic: draws, Length: length, Ranks: train.Ranks,
+			Name: "rctp-ft", Version: 6, Outputs: outputs, Stochastic: draws, Length: length, Ranks: train.Ranks,
 			Summary: "Reward-conditioned trajectory fine-tuning: expert and failed trajectories, each marked with its " +
 				"reward token.",
 			New: func() lang.Stage {

@@ -71,11 +71,6 @@ func Exists(path string) bool {
 	return err == nil
 }
 
-// Mkdir is os.Mkdir.
-func Mkdir(path string, perm fs.FileMode) error {
-	return do("mkdir", path, func() error { return os.Mkdir(path, perm) })
-}
-
 // MkdirAll is os.MkdirAll.
 func MkdirAll(path string, perm fs.FileMode) error {
 	return do("mkdir", path, func() error { return os.MkdirAll(path, perm) })

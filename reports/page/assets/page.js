@@ -400,7 +400,7 @@
     close.addEventListener("click", hideSource);
     const name = decodeURIComponent(location.pathname.split("/").pop());
     shown.replaceChildren(block("strong", "", source.by), source.rows ? block("div", "", "Rows: " + source.rows) : "", list,
-      block("div", "", "To recompute it: ", block("code", "", "rcgrpo reproduce '" + name + "#" + asked.id + "'")), close);
+      block("div", "", "To recompute it: ", block("code", "", "rcgrpo reproduce '" + name + "#" + asked.id + "' --run")), close);
     shown.hidden = false;
   };
   document.addEventListener("click", e => {

@@ -37,8 +37,10 @@ var RewardTokens = []string{HighReward, LowReward}
 
 // Encode returns the ids [T] of a trajectory under a reward token (rl.TokenNone for none), and the mask [T]: true on
 // the tokens of replies, including the end-of-reply id. Sampled replies keep their ids; the codec encodes the replies
-// of experts, as if the policy had sampled them. Under the token of its sampling, a trajectory gives its own IDs and
-// Mask. The trajectory is not changed. Errors are those of the chat template.
+// of experts and API models, which have none, as if the policy had sampled them. In a sampled trajectory a reply
+// without ids is one that the agent wrote itself: it is given, with its calls and without its text. Otherwise a
+// trajectory gives its own IDs and Mask under the token of its sampling. The trajectory is not changed. Errors are
+// those of the chat template.
 func Encode(c rl.Codec, t *rl.Trajectory, token string) (ids []int32, mask []bool, err error) {
 	given := func(piece []int32) { ids = append(ids, piece...) }
 	begun := false
@@ -61,7 +63,7 @@ func Encode(c rl.Codec, t *rl.Trajectory, token string) (ids []int32, mask []boo
 			given(c.Header(token))
 			mask = pad(mask, len(ids), false)
 			given(reply(c, t, m))
-			mask = pad(mask, len(ids), true)
+			mask = pad(mask, len(ids), m.To > 0 || len(t.IDs) == 0)
 			if i+1 < len(t.Messages) {
 				given(c.Between())
 			}

@@ -71,6 +71,22 @@ func TestLayoutOfADrill(t *testing.T) {
 	}
 }
 
+// An agent may put a reply of its own into the conversation, such as an example, which no fine-tuning learns.
+func TestAReplyOfTheAgentItselfIsGiven(t *testing.T) {
+	d := codec(t, "")
+	ids := append(d.tokens.Encode("pwd()"), d.call)
+	e := &rl.Trajectory{IDs: ids, Mask: pad(nil, len(ids), true), Messages: []rl.Message{
+		{Role: rl.RoleUser, Text: "Look."},
+		{Role: rl.RoleAssistant, Calls: []string{"ls()"}},
+		{Role: rl.RoleTool, Text: "None"},
+		{Role: rl.RoleAssistant, Calls: []string{"pwd()"}, To: len(ids)},
+	}}
+	got, mask := encode(t, d, e, rl.TokenNone)
+	if text := marked(d, got, mask); text != "<|user|>Look.<|assistant|>ls()<|call|>None<|assistant|>[pwd()<|call|>]" {
+		t.Errorf("got %s", text)
+	}
+}
+
 func encode(t testing.TB, c rl.Codec, e *rl.Trajectory, token string) ([]int32, []bool) {
 	t.Helper()
 	ids, mask, err := Encode(c, e, token)

@@ -53,7 +53,9 @@ func (t *Template) New(tokens *token.Tokenizer, functions Functions, where strin
 			c.stop = append(c.stop, id)
 		}
 	}
-	if err := t.prove(c.ids); err != nil {
+	probed := *t
+	probed.steps = probeSteps
+	if err := probed.prove(c.ids); err != nil {
 		return nil, err
 	}
 	for name, raw := range functions {

@@ -50,6 +50,9 @@ func probes(tools jinja.List, around string, single bool) (all []probe) {
 	return all
 }
 
+// probeSteps limits a rendering of the probes, which are short and hundreds.
+const probeSteps = 100_000
+
 // prove compares the concatenated pieces of each prefix of the probes with the whole rendering: as texts, or as ids.
 func (t *Template) prove(ids func(jinja.Text) []int32) error {
 	around := []string{"", " \n", "</think>", "7"}

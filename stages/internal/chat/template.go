@@ -60,6 +60,7 @@ type Template struct {
 	parsed     *jinja.Template
 	variables  map[string]any
 	signatures bool    // the layout is Signatures: tools and calls are texts of messages
+	steps      int     // of a rendering, at most
 	eos        []int32 // further ids that end a reply, from the configuration of the model
 
 	opened  jinja.Text // the base request and the header of a reply
@@ -235,13 +236,14 @@ func NewTemplate(source string, variables map[string]any, signatures bool) (*Tem
 	if err != nil {
 		return nil, fmt.Errorf("chat template, %w", err)
 	}
-	t := &Template{Source: source, parsed: parsed, variables: variables, signatures: signatures}
+	t := &Template{Source: source, parsed: parsed, variables: variables, signatures: signatures, steps: probeSteps}
 	if err := t.base(); err != nil {
 		return nil, fmt.Errorf("chat template, %w", err)
 	}
 	if err := t.prove(nil); err != nil {
 		return nil, err
 	}
+	t.steps = jinja.MaxSteps
 	return t, nil
 }
 
@@ -394,7 +396,7 @@ func (t *Template) render(tools jinja.List, generate bool, messages ...jinja.Dic
 	if variables["tools"] = nil; len(tools) > 0 {
 		variables["tools"] = tools
 	}
-	return t.parsed.Render(variables)
+	return t.parsed.Render(variables, t.steps)
 }
 
 // minus returns the rest of a rendering behind a prefix. Another beginning is an error.

@@ -223,10 +223,13 @@ func TestTemplatesThatCannotBeReadAreRefused(t *testing.T) {
 		"without a reply's text":   {map[string]string{TemplateFile: "{{ messages | length }}"}, `write layout = "qwen2.5"`},
 		"Python's text of lists":   {map[string]string{TemplateFile: "{{ messages }}"}, "the text of a list is not"},
 		"with a macro":             {map[string]string{TemplateFile: "\n{% macro f() %}"}, "line 2: the tag macro"},
-		"none":                     {map[string]string{configFile: `{}`}, "no chat template"},
-		"no file":                  {nil, "tokenizer_config.json"},
-		"config is not JSON":       {map[string]string{configFile: `{`}, "tokenizer_config.json"},
-		"template is a number":     {map[string]string{configFile: `{"chat_template": 3}`}, "tokenizer_config.json"},
+		// Hundreds of probes took minutes.
+		"much work for nothing": {map[string]string{TemplateFile: "{% for a in '" + strings.Repeat("x", 25_000) +
+			"' %}{% endfor %}" + qwen}, "more than 100000 steps"},
+		"none":                 {map[string]string{configFile: `{}`}, "no chat template"},
+		"no file":              {nil, "tokenizer_config.json"},
+		"config is not JSON":   {map[string]string{configFile: `{`}, "tokenizer_config.json"},
+		"template is a number": {map[string]string{configFile: `{"chat_template": 3}`}, "tokenizer_config.json"},
 		"too large": {map[string]string{TemplateFile: qwen + strings.Repeat(" ", 1<<20)},
 			"at most 1 MiB"},
 		"quoted twice": {map[string]string{TemplateFile: quoted}, "not supported outside strings"},

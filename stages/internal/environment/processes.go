@@ -282,9 +282,10 @@ func (e *episode) Step(ctx context.Context, r rl.Reply) ([]string, int, error) {
 	if len(a.Results) != len(calls) {
 		return nil, 0, e.fail("step", fmt.Sprintf("%d calls have %d results", len(calls), len(a.Results)))
 	}
+	left := maxResults
 	for i, raw := range a.Results {
 		text, failed := result(raw)
-		results[sent[i]] = text
+		results[sent[i]], failed = fit(&left, text, failed)
 		if failed {
 			errs++
 		}

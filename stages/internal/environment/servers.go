@@ -449,11 +449,13 @@ func (e *sessionEpisode) Step(ctx context.Context, r rl.Reply) ([]string, int, e
 	results, calls, at := readCalls(r)
 	errs := len(results) - len(calls)
 	e.text = r.Text
+	left := maxResults
 	for i, c := range calls {
 		text, failed, err := e.call(ctx, c)
 		if err != nil {
 			return nil, 0, e.report(err, "")
 		}
+		text, failed = fit(&left, text, failed)
 		results[at[i]] = text
 		if failed {
 			errs++

@@ -3,6 +3,7 @@ package environment
 import (
 	"bufio"
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
@@ -385,6 +386,36 @@ func TestServersWithAddress(t *testing.T) {
 	for _, e := range played(t, s, tasksOf(t, s, "a", "c")) {
 		if e.Reward != 1 {
 			t.Errorf("reward %v (%s)", e.Reward, e.Failure)
+		}
+	}
+}
+
+// A few kilobytes of a server, compressed, become gigabytes of a reply with many calls.
+func TestResultsOfAStepAreLimited(t *testing.T) {
+	s, _ := notes(t, map[string]string{}, addressed(t, func(w http.ResponseWriter, r *http.Request, body string) bool {
+		var call struct {
+			ID     int
+			Method string
+		}
+		if json.Unmarshal([]byte(body), &call) != nil || call.Method != "tools/call" {
+			return false
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Encoding", "gzip")
+		z := gzip.NewWriter(w)
+		fmt.Fprintf(z, `{"jsonrpc": "2.0", "id": %d, "result": {"content": [{"type": "text", "text": "%s"}]}}`, call.ID,
+			strings.Repeat("a", 700_000))
+		return z.Close() == nil
+	}))
+	must.OK(t, s.check(t.Context()))
+	env := must.Get(s.Start(t.Context(), tasksOf(t, s, "a")[0], rl.StartOptions{}))(t)
+	defer env.Close()
+	for range 2 { // each step has its own limit
+		calls := slices.Repeat([]rl.Call{{Text: "add_note(text='a')"}}, 5)
+		results, errs, err := env.Step(t.Context(), rl.Reply{Calls: calls})
+		must.OK(t, err)
+		if errs != 4 || len(results[0]) != 700_000 || !strings.Contains(results[4], "at most 1048576") {
+			t.Errorf("got %d errors, results of %d and %d bytes", errs, len(results[0]), len(results[4]))
 		}
 	}
 }

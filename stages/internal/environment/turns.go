@@ -3,6 +3,7 @@ package environment
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 
 	"rcgrpo/bfcl"
@@ -79,6 +80,19 @@ func readCalls(r rl.Reply) (results []string, calls []call, at []int) {
 		calls, at = append(calls, call{name, arguments}), append(at, i)
 	}
 	return results, calls, at
+}
+
+// maxResults bounds the bytes of the results of a step. The prompts of most models have room for less, and a server may
+// send gigabytes.
+const maxResults = 1 << 20
+
+// fit returns a result, or an error in the place of one that is longer than the bytes left for its step.
+func fit(left *int, text string, failed bool) (string, bool) {
+	if len(text) > *left {
+		return refusal(fmt.Sprintf("it has %d bytes; the results of a step have at most %d", len(text), maxResults)), true
+	}
+	*left -= len(text)
+	return text, failed
 }
 
 // refusal writes an execution error as a result.

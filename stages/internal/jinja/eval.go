@@ -6,16 +6,10 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"unicode/utf8"
 )
 
 type expr interface {
 	eval(r *rendering, s *scope) any
-}
-
-func runeLen(s string) int {
-	_, n := utf8.DecodeRuneInString(s)
-	return n
 }
 
 type constant struct{ value any }
@@ -26,7 +20,7 @@ type variable string
 
 func (e variable) eval(r *rendering, s *scope) any {
 	r.spend(1)
-	return s.get(string(e))
+	return r.get(s, string(e))
 }
 
 type items struct {
@@ -321,9 +315,8 @@ type concatenation struct{ items []expr }
 func (e concatenation) eval(r *rendering, s *scope) any {
 	var b builder
 	for _, x := range e.items {
-		b.add(r.str(x.eval(r, s)))
-		if b.Len() > maxText {
-			return r.stop(errLong)
+		if !r.append(&b, r.str(x.eval(r, s))) {
+			return undefined{}
 		}
 	}
 	return r.made(b.text())

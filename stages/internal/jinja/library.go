@@ -129,7 +129,7 @@ func methodOfDict(d Dict, name string) func(*rendering, args) any {
 }
 
 func (r *rendering) items(d Dict) (list []any) {
-	r.spend(len(d))
+	r.spend(stepsOfPass * len(d))
 	for _, m := range d {
 		list = append(list, tuple{m.Key, m.Value})
 	}
@@ -149,8 +149,7 @@ func (r *rendering) trim(t Text, chars any, left, right bool) any {
 	in := Space
 	if chars != nil && chars != (absent{}) {
 		set := r.textOf("strip", chars).s
-		r.spend(weight(t) * weight(chars))
-		in = func(c rune) bool { return strings.ContainsRune(set, c) }
+		in = func(c rune) bool { return r.spend(1+weight(chars)) && strings.ContainsRune(set, c) }
 	}
 	from, to := 0, len(t.s)
 	if left {
@@ -176,34 +175,16 @@ func (r *rendering) cased(t Text, change func(string) string) any {
 
 func (r *rendering) replace(t Text, a args) any {
 	v := a.bind(r, "replace", 2, "old", "new")
-	old, fresh := r.textOf("replace", v[0]), r.textOf("replace", v[1])
-	if old.s == "" {
-		return r.fail("replace of an empty string is not supported")
-	}
-	var b builder
-	at := 0
-	for {
-		i := strings.Index(t.s[at:], old.s)
-		if i < 0 {
-			b.add(t.Cut(at, len(t.s)))
-			return r.made(b.text())
-		}
-		b.add(t.Cut(at, at+i))
-		b.add(fresh)
-		at += i + len(old.s)
-		if b.Len() > maxText || !r.spend(1) {
-			return r.stop(errLong)
-		}
-	}
+	return r.join(r.split(t, v[0]), r.textOf("replace", v[1]))
 }
 
-func (r *rendering) split(t Text, a args) any {
-	sep := r.textOf("split", a.bind(r, "split", 1, "sep")[0]).s
+// split returns the parts of a text between separators.
+func (r *rendering) split(t Text, separator any) (list List) {
+	sep := r.textOf("split", separator).s
 	if sep == "" {
-		return r.fail("split needs a separator that is not empty")
+		r.fail("split and replace need a text that is not empty")
 	}
-	list := List{}
-	for at := 0; r.spend(1); {
+	for at := 0; r.spend(stepsOfPass); {
 		i := strings.Index(t.s[at:], sep)
 		if i < 0 {
 			return append(list, r.made(t.Cut(at, len(t.s))))
@@ -239,7 +220,7 @@ func methodOfText(t Text, name string) func(*rendering, args) any {
 	case "replace":
 		return func(r *rendering, a args) any { return r.replace(t, a) }
 	case "split":
-		return func(r *rendering, a args) any { return r.split(t, a) }
+		return func(r *rendering, a args) any { return r.split(t, a.bind(r, "split", 1, "sep")[0]) }
 	case "upper", "lower":
 		return func(r *rendering, a args) any { return filterNamed(name)(r, t, a) }
 	}
@@ -408,14 +389,17 @@ func join(r *rendering, v any, a args) any {
 	if x := a.bind(r, "join", 0, "d")[0]; x != (absent{}) {
 		between = r.str(x)
 	}
+	return r.join(r.list(v), between)
+}
+
+func (r *rendering) join(list []any, between Text) any {
 	var b builder
-	for i, item := range r.list(v) {
+	for i, item := range list {
 		if i > 0 {
-			b.add(between)
+			r.append(&b, between)
 		}
-		b.add(r.str(item))
-		if b.Len() > maxText || !r.spend(1) {
-			return r.stop(errLong)
+		if !r.append(&b, r.str(item)) {
+			return undefined{}
 		}
 	}
 	return r.made(b.text())

@@ -81,12 +81,6 @@ func (p *parser) expectName() string {
 	return p.next().text
 }
 
-func (p *parser) expectKeyword(text string) {
-	if !p.skip(name, text) {
-		p.fail("expected %q, found %v", text, p.peek())
-	}
-}
-
 func (p *parser) endTag() {
 	if p.peek().kind != blockEnd {
 		p.fail("expected %%}, found %v", p.peek())
@@ -177,7 +171,9 @@ func (p *parser) ifStatement(line int) node {
 
 func (p *parser) forStatement(line int) node {
 	f := &forLoop{line: line, target: p.target(false)}
-	p.expectKeyword("in")
+	if !p.skip(name, "in") {
+		p.fail(`expected "in", found %v`, p.peek())
+	}
 	f.over = p.tupleOr(p.or)
 	if p.skip(name, "if") {
 		f.filter = p.expression()

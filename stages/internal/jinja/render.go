@@ -5,12 +5,13 @@ import (
 	"fmt"
 )
 
-// Limits of a rendering.
+// Limits of a rendering. MaxSteps take a second or two.
 const (
-	maxSteps    = 10_000_000
-	maxText     = 64 << 20 // bytes of one text
+	MaxSteps    = 10_000_000
+	maxText     = 16 << 20 // bytes of one text
 	stepText    = 16       // bytes of text that count as one step
-	stepsOfPass = 4        // of a loop, for its scope
+	stepsOfPass = 4        // of a loop, for its scope, or of an element of a new list
+	stepScopes  = 8        // scopes that count as one step
 )
 
 var errLong = fmt.Errorf("a text exceeds %d bytes", maxText)
@@ -18,6 +19,7 @@ var errLong = fmt.Errorf("a text exceeds %d bytes", maxText)
 // rendering is the state of one rendering. The first error ends it: all later results are discarded.
 type rendering struct {
 	steps int
+	most  int // steps
 	line  int // of the current tag
 	out   *builder
 	err   error
@@ -26,8 +28,9 @@ type rendering struct {
 // Render returns the text for the variables. Beside them a template has the functions of Jinja that chat templates
 // use; strftime_now returns 26 Jul 2024, because a prompt that changes daily can be neither cached nor compared.
 // Undefined names are as in Jinja. Errors start with the line.
-func (p *Template) Render(variables map[string]any) (Text, error) {
-	r := &rendering{out: &builder{}}
+// More than most steps are one.
+func (p *Template) Render(variables map[string]any, most int) (Text, error) {
+	r := &rendering{most: most, out: &builder{}}
 	globals := &scope{values: variables, outer: &scope{values: functions()}}
 	globals = &scope{outer: globals} // variables are the caller's
 	r.block(p.body, globals)
@@ -50,8 +53,8 @@ func (r *rendering) stop(err error) any {
 
 // spend counts steps and reports whether the rendering continues.
 func (r *rendering) spend(n int) bool {
-	if r.steps += n; r.steps > maxSteps {
-		r.fail("the rendering takes more than %d steps", maxSteps)
+	if r.steps += n; r.steps > r.most {
+		r.fail("the rendering takes more than %d steps", r.most)
 	}
 	return r.err == nil
 }
@@ -75,6 +78,19 @@ func (r *rendering) find(d Dict, key string) (any, bool) {
 	return d.find(key)
 }
 
+// append adds a text to a new one, and reports whether the rendering continues. Its marks need memory before the whole
+// is counted.
+func (r *rendering) append(b *builder, t Text) bool {
+	if b.Len()+len(t.s) > maxText {
+		r.stop(errLong)
+	}
+	ok := r.spend(1 + len(t.s)/stepText + len(t.foreign))
+	if ok {
+		b.add(t)
+	}
+	return ok
+}
+
 // made counts a new text.
 func (r *rendering) made(t Text) Text {
 	if len(t.s) > maxText {
@@ -90,10 +106,14 @@ type scope struct {
 	outer  *scope
 }
 
-func (s *scope) get(name string) any {
-	for ; s != nil; s = s.outer {
+// get returns the value of a name in the innermost scope that has it.
+func (r *rendering) get(s *scope, name string) any {
+	for n := 1; s != nil; n, s = n+1, s.outer {
 		if v, ok := s.values[name]; ok {
 			return v
+		}
+		if n%stepScopes == 0 {
+			r.spend(1)
 		}
 	}
 	return undefined{name}
@@ -130,17 +150,8 @@ func (j jump) run(*rendering, *scope) jump { return j }
 type literalText struct{ text Text }
 
 func (n literalText) run(r *rendering, _ *scope) jump {
-	r.write(n.text)
+	r.append(r.out, n.text)
 	return ""
-}
-
-func (r *rendering) write(t Text) {
-	if r.out.Len()+len(t.s) > maxText {
-		r.stop(errLong)
-	}
-	if r.spend(len(t.s)/stepText + len(t.foreign)) {
-		r.out.add(t)
-	}
 }
 
 type output struct {
@@ -151,7 +162,7 @@ type output struct {
 func (n output) run(r *rendering, s *scope) jump {
 	r.line = n.line
 	v := n.value.eval(r, s)
-	r.write(r.str(v))
+	r.append(r.out, r.str(v))
 	return ""
 }
 
@@ -262,7 +273,7 @@ func (t target) assign(r *rendering, s *scope, v any) {
 	for i, n := range t.names {
 		if n.attribute == "" {
 			s.set(n.name, values[i])
-		} else if ns, ok := s.get(n.name).(*namespace); ok {
+		} else if ns, ok := r.get(s, n.name).(*namespace); ok {
 			ns.values[n.attribute] = values[i]
 		} else {
 			r.fail("%s.%s: attributes can only be assigned to a namespace", n.name, n.attribute)
@@ -294,7 +305,7 @@ type setBlock struct {
 // blockText is the text of a set block in its filters.
 type blockText struct{}
 
-func (blockText) eval(_ *rendering, s *scope) any { return s.get("{% set %}") }
+func (blockText) eval(r *rendering, s *scope) any { return r.get(s, "{% set %}") }
 
 func (n setBlock) run(r *rendering, s *scope) jump {
 	out := r.out

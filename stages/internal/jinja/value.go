@@ -368,7 +368,7 @@ func size(v any) (n int, ok bool) {
 func (r *rendering) elements(v any) (items []any, ok bool) {
 	n, _ := size(v)
 	if t, isText := v.(Text); isText {
-		n = len(t.s)
+		n = stepsOfPass * len(t.s)
 	}
 	if !r.spend(n) {
 		return nil, true
@@ -378,7 +378,7 @@ func (r *rendering) elements(v any) (items []any, ok bool) {
 		return nil, true
 	case Text:
 		for i := 0; i < len(v.s); {
-			n := runeLen(v.s[i:])
+			_, n := utf8.DecodeRuneInString(v.s[i:])
 			items = append(items, v.Cut(i, i+n))
 			i += n
 		}
@@ -393,6 +393,7 @@ func (r *rendering) elements(v any) (items []any, ok bool) {
 		for _, m := range v {
 			items = append(items, m.Key)
 		}
+		r.spend((stepsOfPass - 1) * n) // of the new list
 		return items, true
 	case *stream:
 		items, v.items = v.items, nil

@@ -29,7 +29,8 @@ type prediction struct {
 	target int32
 }
 
-// pack packs sequences into one pass of PackedRows rows.
+// pack packs sequences into one pass of PackedRows rows. Here the mask is applied: only its tokens become predictions,
+// for which the pass computes statistics and gradients.
 func (m *Model) pack(sequences []Sequence, first int) (*microBatch, error) {
 	b := &microBatch{}
 	b.full.Bounds, b.full.QueryBounds, b.last.QueryBounds = []int32{0}, []int32{0}, []int32{0}

@@ -86,7 +86,7 @@ func Sum(rows []Row, p Price) Cost {
 		}
 		c.Input += r.Usage.Input + r.Usage.CacheRead + r.Usage.CacheWrite
 		c.Output += r.Usage.Output
-		if r.Model != "" && !slices.Contains(c.Models, r.Model) {
+		if r.Model != "" {
 			c.Models = append(c.Models, r.Model)
 		}
 		if c.First == "" || r.Date < c.First {
@@ -95,6 +95,7 @@ func Sum(rows []Row, p Price) Cost {
 		c.Last = max(c.Last, r.Date)
 	}
 	slices.Sort(c.Models)
+	c.Models = slices.Compact(c.Models) // each row of a stranger may name another model
 	return c
 }
 

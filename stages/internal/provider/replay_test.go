@@ -1,14 +1,19 @@
 package provider
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
+	"rcgrpo/bfcl"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/internal/must"
+	"rcgrpo/stages/rl"
 )
 
 // The forged records are consistent: the sum is that of the rows.
@@ -60,4 +65,37 @@ func TestALargeCostIsNotRead(t *testing.T) {
 	must.OK(t, os.Truncate(file, recorded.Bytes))
 	_, err := (&Result{Store: store, Manifest: m}).read()
 	must.Match(t, err, "1099511627776 bytes; at most")
+}
+
+// A record of a stranger may name another model in each row, and the same tasks a thousand times.
+func TestALargeRecordNeedsLittleWork(t *testing.T) {
+	rows := make([]Row, 200_000)
+	for i := range rows {
+		rows[i].Model = fmt.Sprint(len(rows) - i)
+	}
+	if c := Sum(append(rows, rows...), Price{}); len(c.Models) != len(rows) || c.Models[0] != "1" { // took minutes
+		t.Errorf("got %d models", len(c.Models))
+	}
+	store := must.Get(artifact.Open(filepath.Join(t.TempDir(), "store")))(t)
+	staging := must.Get(store.Begin(strings.Repeat("ab", 32)))(t)
+	dir := func(port string) string { return must.Get(staging.Dir(port))(t) }
+	must.OK(t, os.WriteFile(filepath.Join(dir("calls"), CostFile), []byte("{}"), 0o600))
+	must.OK(t, artifact.WriteRows(dir("calls"), CallsFile, []Row{}))
+	must.OK(t, artifact.WriteRows(dir("trajectories"), rl.TrajectoriesFile, []rl.Trajectory{{}}))
+	must.OK(t, artifact.WriteRows(dir("tasks"), bfcl.TasksFile, slices.Repeat([]bfcl.Task{{ID: "a"}}, 1000)))
+	m := must.Get(staging.Commit(artifact.Manifest{Key: strings.Repeat("ab", 32), Address: "stage.eval.a",
+		Parts: map[string]string{"settings.samples": "1", "settings.limits.steps": "1"}},
+		map[string]string{"calls": "calls", "trajectories": "trajectories", "tasks": "tasks"}))(t)
+	tasks := must.Get(store.Open(m, "tasks"))(t)
+	endpoint := must.Get(json.Marshal(Settings{API: "openai-chat", BaseURL: "https://api.invalid/v1", Model: "m"}))(t)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, faults, err := (&Result{Store: store, Manifest: m, Endpoint: string(endpoint),
+		Tasks: slices.Repeat([]*artifact.Artifact{tasks}, 1000)}).Replay(t.Context())
+	runtime.ReadMemStats(&after)
+	must.OK(t, err)
+	must.Contain(t, strings.Join(faults, ""), "there are 1 trajectories, want 1 of each of 1000 tasks")
+	if n := after.TotalAlloc - before.TotalAlloc; n > 64<<20 {
+		t.Errorf("allocated %d bytes, want at most 64 MiB", n)
+	}
 }

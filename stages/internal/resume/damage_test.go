@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"rcgrpo/internal/must"
@@ -199,13 +198,7 @@ func TestFoldersThatNoStateContainsAreRemoved(t *testing.T) {
 
 // The scratch folder and the result of a shorter run may be those of a copied store.
 func TestFilesOfScratchThatAreNoPlainFilesAreNotRead(t *testing.T) {
-	for name, put := range map[string]func(path string) error{
-		"a pipe":   func(path string) error { return syscall.Mkfifo(path, 0o600) },
-		"a device": func(path string) error { return os.Symlink("/dev/zero", path) },
-		"a large file": func(path string) error {
-			return errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, 1<<41))
-		},
-	} {
+	for name, put := range must.NoPlainFiles {
 		t.Run(name, func(t *testing.T) {
 			dir := trained(t)
 			state, sums := filepath.Join(dir, "states", stateName(4)), filepath.Join(dir, "rows", "sums")
@@ -235,46 +228,16 @@ func TestFilesOfScratchThatAreNoPlainFilesAreNotRead(t *testing.T) {
 	}
 }
 
-// A link in a copied scratch folder could name any file of the user.
-func TestRowsOfScratchFollowNoLink(t *testing.T) {
-	own := filepath.Join(t.TempDir(), "own")
-	must.OK(t, os.WriteFile(own, []byte("own"), 0o600))
-	dir := t.TempDir()
-	c := must.Get(Open(dir, 0, 1, 0))(t)
-	must.OK(t, os.Symlink(own, filepath.Join(dir, "rows", "sums")))
-	if _, err := c.Rows("sums"); err == nil {
-		t.Error("the rows are those of a link, want an error")
-	}
-	if text := must.Get(os.ReadFile(own))(t); string(text) != "own" {
-		t.Errorf("the user's file has %q", text)
-	}
-}
-
-// States are removed in the folders of a scratch folder, and so is what no state names.
-func TestFoldersOfScratchThatAreLinksAreRefused(t *testing.T) {
-	for _, folder := range []string{"states", "log", "log.7", "rows", "folders"} {
-		dir := t.TempDir()
-		must.OK(t, os.Symlink(t.TempDir(), filepath.Join(dir, folder)))
-		_, err := Open(dir, 0, 1, 0)
-		must.Match(t, err, folder+" is no folder but a link or a file")
-	}
-}
-
 // A folder of a state becomes the port of a result, which may be sent elsewhere.
 func TestAStateNamesNoFolderElsewhere(t *testing.T) {
-	for _, to := range []string{"../../precious", "link"} {
-		dir := trained(t)
-		must.OK(t, os.Symlink(t.TempDir(), filepath.Join(dir, "folders", "link")))
-		c := must.Get(Open(dir, 0, 1, 0))(t)
-		state := filepath.Join(c.states(), stateName(4))
-		s := must.Get(readState(state))(t)
-		s.Folders["best"] = folder{Dir: to}
-		text := must.Get(json.Marshal(s))(t)
-		digest := sha256.Sum256(text)
-		text = append(fmt.Appendf(nil, "%x\n", digest), text...)
-		must.OK(t, os.WriteFile(filepath.Join(state, stateFile), text, 0o600))
-		if _, err := c.whole(state); err == nil {
-			t.Errorf("%s: the state is whole", to)
-		}
-	}
+	c := must.Get(Open(trained(t), 0, 1, 0))(t)
+	state := filepath.Join(c.states(), stateName(4))
+	s := must.Get(readState(state))(t)
+	s.Folders["best"] = folder{Dir: "../../precious"}
+	text := must.Get(json.Marshal(s))(t)
+	digest := sha256.Sum256(text)
+	text = append(fmt.Appendf(nil, "%x\n", digest), text...)
+	must.OK(t, os.WriteFile(filepath.Join(state, stateFile), text, 0o600))
+	_, err := c.whole(state)
+	must.Match(t, err, "is no folder of the state")
 }

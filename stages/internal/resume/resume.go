@@ -83,13 +83,13 @@ type file struct {
 }
 
 // Open opens the scratch folder of a job, which keeps at least one state, in one of its ranks. Call Restore next.
-// Ranks above 0 restore after rank 0. A link in the place of a folder is an error: files would be removed behind it.
+// Ranks above 0 restore after rank 0.
 func Open(dir string, minutes float64, keep, rank int) (*Scratch, error) {
 	t := &Scratch{minutes: minutes, keep: max(1, keep), dir: dir, rank: rank, saved: time.Now(), marks: map[string]mark{},
 		folders: map[string]folder{}}
 	logs, err := t.allLogs()
 	for _, folder := range append(logs, t.states(), t.logs(), t.rowFiles(), t.folderFiles()) {
-		if err = cmp.Or(err, os.MkdirAll(folder, 0o700), artifact.NoLink(folder)); err != nil {
+		if err = cmp.Or(err, os.MkdirAll(folder, 0o700)); err != nil {
 			return nil, fmt.Errorf("resume: %w", err)
 		}
 	}
@@ -205,7 +205,7 @@ func (t *Scratch) whole(dir string) (s state, err error) {
 		if filepath.Dir(dir) != t.folderFiles() { // it becomes a part of the result
 			return s, fmt.Errorf("%q is no folder of the state", f.Dir)
 		}
-		if err := cmp.Or(artifact.NoLink(dir), unchanged(dir, f.Files)); err != nil {
+		if err := unchanged(dir, f.Files); err != nil {
 			return s, err
 		}
 	}

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"rcgrpo/engine/artifact"
 )
@@ -51,7 +50,7 @@ func (t *Scratch) Rows(name string) (*Rows, error) {
 	if t.rank > 0 {
 		return r, nil
 	}
-	f, err := os.OpenFile(r.path, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)
+	f, err := os.OpenFile(r.path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("resume: %w", err)
 	}

@@ -218,21 +218,23 @@ func (c *counted) Header(reward string) []int32 {
 
 // Forty requests of 8 MiB took 11 GB when all became prompts at once.
 func TestFewRequestsBecomePromptsAtOnce(t *testing.T) {
-	codec := &counted{}
-	l := newLab(t, "qwen", 4, nil, func(c *Config) { codec.Codec, c.Codec = c.Codec, codec })
-	var clients sync.WaitGroup
-	for range 8 * mostPrompts {
-		clients.Go(func() {
-			status, text, _ := l.post("/v1/chat/completions", `{"model": "tiny", "max_tokens": 1, "messages": [{"role": "user",
-				"content": "Hi"}]}`)
-			if status != 200 {
-				t.Errorf("got %d %s", status, text)
-			}
-		})
-	}
-	clients.Wait()
-	if got := codec.most.Load(); got > mostPrompts {
-		t.Errorf("%d requests became prompts at once, want at most %d", got, mostPrompts)
+	for bytes, most := range map[int]int64{0: mostPrompts, 600 << 10: 1} { // of a body of at most 1 MiB
+		codec := &counted{}
+		l := newLab(t, "qwen", 4, nil, func(c *Config) { codec.Codec, c.Codec = c.Codec, codec })
+		body := `{"model": "tiny", "max_tokens": 1, "messages": [{"role": "user", "content": "Hi"}], "user": "` +
+			strings.Repeat("a", bytes) + `"}`
+		var clients sync.WaitGroup
+		for range 8 * mostPrompts {
+			clients.Go(func() {
+				if status, text, _ := l.post("/v1/chat/completions", body); status != 200 {
+					t.Errorf("got %d %s", status, text)
+				}
+			})
+		}
+		clients.Wait()
+		if got := codec.most.Load(); got > most {
+			t.Errorf("%d requests with %d bytes more became prompts at once, want at most %d", got, bytes, most)
+		}
 	}
 }
 

@@ -22,6 +22,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/rl"
@@ -75,19 +77,21 @@ type Server struct {
 	Config
 	mux      *http.ServeMux
 	started  time.Time
-	requests atomic.Int64  // whose body is read, or that are answered
-	prompts  chan struct{} // holds an item per request that becomes a prompt now
-	replies  atomic.Int64  // in a slot or waiting for one
+	requests atomic.Int64 // whose body is read, or that are answered
+	prompts  *semaphore.Weighted
+	replies  atomic.Int64 // in a slot or waiting for one
 	draining atomic.Bool
 	memory   chat.Memory
 }
 
-// mostPrompts is the number of requests that become prompts at once. Each may take 35 times its bytes of memory then.
+// mostPrompts is the number of requests that become prompts at once. Together they have at most the bytes of the
+// largest one, because each may take 110 times its bytes of memory then.
 const mostPrompts = 4
 
 // New returns a server.
 func New(c Config) *Server {
-	s := &Server{Config: c, mux: http.NewServeMux(), started: time.Now(), prompts: make(chan struct{}, mostPrompts)}
+	s := &Server{Config: c, mux: http.NewServeMux(), started: time.Now(),
+		prompts: semaphore.NewWeighted(max(c.MaxBody, mostPrompts))}
 	s.mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 	})
@@ -240,12 +244,11 @@ func (s *Server) post(handle func(w http.ResponseWriter, r *request) error) http
 // answer reads the body of a request and answers it, after the requests that become prompts before it.
 func (s *Server) answer(w http.ResponseWriter, q *request, body []byte,
 	handle func(http.ResponseWriter, *request) error) error {
-	select {
-	case s.prompts <- struct{}{}:
-	case <-q.ctx.Done():
-		return q.ctx.Err()
+	weight := max(int64(len(body)), s.MaxBody/mostPrompts, 1)
+	if err := s.prompts.Acquire(q.ctx, weight); err != nil {
+		return err
 	}
-	q.encoded = sync.OnceFunc(func() { <-s.prompts })
+	q.encoded = sync.OnceFunc(func() { s.prompts.Release(weight) })
 	defer q.encoded()
 	if err := q.read(s, body); err != nil {
 		return err

@@ -1,7 +1,6 @@
 package token
 
 import (
-	"cmp"
 	"container/heap"
 	"math"
 	"slices"
@@ -48,11 +47,10 @@ func (t *Tokenizer) EncodeParts(parts ...Part) []int32 {
 		see = Everything
 	}
 	for _, p := range parts {
-		token := func(a Added) {
+		cut(p.Text, &t.raw, p.See, func(a Added) {
 			flush()
 			ids = append(ids, a.ID)
-		}
-		cut(p.Text, &t.raw, p.See, token, func(text string) {
+		}, func(text string) {
 			pending.WriteString(text)
 			see = min(see, p.See)
 		})
@@ -285,8 +283,7 @@ const longWord = 256
 
 // candidate is a pair of parts that may be merged: at and the part after it, which had these ids.
 type candidate struct {
-	rank int32
-	at   int
+	rank, at int32
 	pair
 }
 
@@ -295,45 +292,45 @@ type candidates []candidate
 
 func (c candidates) Len() int { return len(c) }
 func (c candidates) Less(i, j int) bool {
-	return cmp.Or(cmp.Compare(c[i].rank, c[j].rank), c[i].at-c[j].at) < 0
+	return c[i].rank < c[j].rank || c[i].rank == c[j].rank && c[i].at < c[j].at
 }
 func (c candidates) Swap(i, j int) { c[i], c[j] = c[j], c[i] }
-func (c *candidates) Push(x any)   { *c = append(*c, x.(candidate)) }
-func (c *candidates) Pop() any {
-	last := (*c)[len(*c)-1]
-	*c = (*c)[:len(*c)-1]
-	return last
-}
+func (c *candidates) Push(any)     {} // mergeLong appends, because a value in an interface takes memory
+func (c *candidates) Pop() any     { return nil }
 
 // mergeLong merges parts in place, as word does, and returns how many are left.
 func (t *Tokenizer) mergeLong(parts []int32) int {
 	const gone = -1 // the id of a part that was merged into the one before it
-	before, after := make([]int, len(parts)), make([]int, len(parts))
-	var open candidates
-	add := func(at int) {
-		if at < 0 || after[at] == len(parts) {
+	end := int32(len(parts))
+	before, after := make([]int32, end), make([]int32, end)
+	open := make(candidates, 0, end)
+	add := func(at int32) {
+		if at < 0 || after[at] == end {
 			return
 		}
 		p := pair{parts[at], parts[after[at]]}
 		if m, ok := t.merges[p]; ok {
-			heap.Push(&open, candidate{m.rank, at, p})
+			open = append(open, candidate{m.rank, at, p})
+			heap.Fix(&open, len(open)-1)
 		}
 	}
-	for i := range parts {
+	for i := range end {
 		before[i], after[i] = i-1, i+1
 	}
-	for i := range parts {
+	for i := range end {
 		add(i)
 	}
 	for len(open) > 0 {
-		c := heap.Pop(&open).(candidate)
+		c, last := open[0], len(open)-1
+		open[0], open = open[last], open[:last]
+		heap.Fix(&open, 0)
 		next := after[c.at]
-		if next == len(parts) || c.pair != (pair{parts[c.at], parts[next]}) {
+		if next == end || c.pair != (pair{parts[c.at], parts[next]}) {
 			continue // one of the two was merged with another
 		}
 		parts[c.at], parts[next] = t.merges[c.pair].id, gone
 		after[c.at] = after[next]
-		if after[next] < len(parts) {
+		if after[next] < end {
 			before[after[next]] = c.at
 		}
 		add(before[c.at])

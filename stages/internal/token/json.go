@@ -19,6 +19,8 @@ import (
 const (
 	maxFile  = 64 << 20
 	maxAdded = 1 << 14 // added tokens, and the distance of their ids from the vocabulary
+	maxName  = 64      // bytes of an added token, which each place of a text is compared with
+	maxToken = 1024    // bytes of another token; a reply has thousands
 )
 
 // Load reads a tokenizer.json of at most 64 MiB.
@@ -186,8 +188,9 @@ func (t *Tokenizer) parseVocabulary(f *file) error {
 	t.bytes = make([][]byte, size)
 	for spelt, id := range vocab {
 		token, ok := unspell(spelt)
-		if !ok || token == "" {
-			return fmt.Errorf("model: vocab: %q is not written in the byte alphabet", spelt)
+		if !ok || token == "" || len(token) > maxToken {
+			return fmt.Errorf("model: vocab: %.200q is not written in the byte alphabet, or has more than %d bytes", spelt,
+				maxToken)
 		}
 		if id < 0 || t.bytes[id] != nil {
 			return fmt.Errorf("model: vocab: id %d of %q is negative or taken twice", id, spelt)
@@ -246,9 +249,9 @@ func (t *Tokenizer) parseAdded(f *file) error {
 	slices.SortStableFunc(f.Added, func(a, b Added) int { return int(a.ID) - int(b.ID) })
 	end := len(t.bytes) + maxAdded
 	for _, a := range f.Added {
-		if a.Content == "" || a.ID < 0 || int(a.ID) >= end {
-			return fmt.Errorf("added token %q with id %d: it needs a text, and an id that follows the vocabulary",
-				a.Content, a.ID)
+		if a.Content == "" || len(a.Content) > maxName || a.ID < 0 || int(a.ID) >= end {
+			return fmt.Errorf("added token %.200q with id %d: it needs a text of 1 to %d bytes, and an id that follows the "+
+				"vocabulary", a.Content, a.ID, maxName)
 		}
 		if a.LStrip || a.RStrip || a.SingleWord {
 			return fmt.Errorf("added token %q: lstrip, rstrip and single_word are not supported", a.Content)

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -307,6 +308,9 @@ func TestUnsupportedTokenizerFilesAreRefusedByName(t *testing.T) {
 		"id taken twice":    {`"b": 65`, `"b": 64`, "taken twice"},
 		"merge of no token": {`"b": 65,`, ``, "merge 0"},
 		"not JSON":          {`{`, `[`, "tokenizer.json"},
+		"a long token":      {`"b": 65`, `"` + strings.Repeat("b", 1025) + `": 65`, "or has more than 1024 bytes"},
+		"a long added token": {`"added_tokens": []`, `"added_tokens": [{"id": 257, "content": "` +
+			strings.Repeat("a", 65) + `"}]`, "it needs a text of 1 to 64 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bad := strings.Replace(good, c.old, c.new, 1)
@@ -453,7 +457,54 @@ func TestLongWordsMergeAsShortOnesDo(t *testing.T) {
 			t.Fatalf("%s: got %v, want %v", letters, got, want)
 		}
 	}
-	if got := len(tok.Encode(strings.Repeat("abcdefgh", 200_000))); got == 0 { // took minutes
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	long := strings.Repeat("abcdefgh", 200_000)
+	if got := len(tok.Encode(long)); got == 0 { // took minutes
 		t.Error("a word of 1.6 MB has no ids")
+	}
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > uint64(60*len(long)) {
+		t.Errorf("a word of %d bytes allocates %d bytes, want at most 60 times as many", len(long), n)
+	}
+}
+
+// Of all added tokens that begin at a place, the longest is found. Thousands that begin alike took hours.
+func TestAddedTokensThatBeginAlikeAreFound(t *testing.T) {
+	tok := must.Get(Train(corpus(10), 300, nil))(t)
+	random := rand.New(rand.NewPCG(3, 5))
+	word := func(most int) string {
+		return string(slices.Collect(func(yield func(rune) bool) {
+			for range 1 + random.IntN(most) {
+				yield(rune("ab"[random.IntN(2)]))
+			}
+		}))
+	}
+	var all []string
+	for range 40 {
+		all = append(all, word(8))
+	}
+	must.Get(tok.Add(all...))(t)
+	for range 2000 {
+		text := word(12)
+		want := ""
+		for _, name := range all {
+			if i := strings.Index(text, name); i >= 0 {
+				if at := strings.Index(text, want); want == "" || i < at || i == at && len(name) > len(want) {
+					want = name
+				}
+			}
+		}
+		if _, got := tok.raw.find(text); got.Content != want {
+			t.Fatalf("%s of %v: found %q, want %q", text, all, got.Content, want)
+		}
+	}
+	many := make([]string, 8000)
+	for i := range many {
+		many[i] = fmt.Sprint(strings.Repeat("c", 50), i)
+	}
+	must.Get(tok.Add(many...))(t)
+	if from, _ := tok.raw.find(strings.Repeat("c", 1<<20)); from >= 0 {
+		t.Errorf("found a token at %d, want none", from)
 	}
 }

@@ -98,35 +98,29 @@ func (t *Tokenizer) Clone() *Tokenizer {
 }
 
 func (t *Tokenizer) index() {
-	t.raw, t.late = finder{}, finder{}
+	t.raw, t.late = finder{all: map[string]Added{}}, finder{all: map[string]Added{}}
 	for _, a := range t.added {
+		f := &t.raw
 		if a.Normalized {
-			t.late.add(a)
-		} else {
-			t.raw.add(a)
+			f = &t.late
 		}
-	}
-	for _, f := range []*finder{&t.raw, &t.late} {
-		for _, list := range f.byFirst {
-			slices.SortStableFunc(list, func(a, b Added) int { return len(b.Content) - len(a.Content) })
-		}
+		f.all[a.Content] = a
+		lengths := append(f.lengths[a.Content[0]], len(a.Content))
+		slices.Sort(lengths)
+		f.lengths[a.Content[0]] = slices.Compact(lengths)
 	}
 }
 
-// finder finds the leftmost and then longest of a set of added tokens.
+// finder finds the leftmost and then longest of a set of added tokens. Thousands may begin alike, with few lengths.
 type finder struct {
-	byFirst [256][]Added // by first byte, longest first
-}
-
-func (f *finder) add(a Added) {
-	list := &f.byFirst[a.Content[0]]
-	*list = append(*list, a)
+	all     map[string]Added // by content
+	lengths [256][]int       // of the tokens with a first byte, ascending
 }
 
 func (f *finder) find(text string) (from int, found Added) {
-	for i := 0; i < len(text); i++ {
-		for _, a := range f.byFirst[text[i]] {
-			if strings.HasPrefix(text[i:], a.Content) {
+	for i := range len(text) {
+		for _, n := range slices.Backward(f.lengths[text[i]]) {
+			if a, ok := f.all[text[i:min(i+n, len(text))]]; ok {
 				return i, a
 			}
 		}

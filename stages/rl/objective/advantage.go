@@ -188,12 +188,12 @@ func (a *Advantage) OfEpisodes(trajectories []*rl.Trajectory, size int, shaped [
 }
 
 // Advantages returns the advantages of an update and the trajectories to skip (nil for none): those of OfEpisodes
-// and, with zero_variance = "mask", groups of equal rewards. Neither reward terms nor the KL penalty affect which
+// and, with zero_variance = "skip", groups of equal rewards. Neither reward terms nor the KL penalty affect which
 // groups are equal.
 func (o *Objective) Advantages(trajectories []*rl.Trajectory, size int, klPenalty []float64) (
 	advantages []float64, skip []bool) {
 	advantages, skip = o.Advantage.OfEpisodes(trajectories, size, o.ShapedRewards(trajectories, klPenalty))
-	if o.ZeroVariance != "mask" {
+	if o.ZeroVariance != "skip" {
 		return advantages, skip
 	}
 	if skip == nil {

@@ -46,9 +46,9 @@ type Objective struct {
 	// coefficient of the bonus for the mean entropy of tokens of the mask; 0 is none (paper, eq. 8; verl entropy_coeff,
 	// PPO eq. 9)
 	Entropy float64 `hcl:"entropy,optional"`
-	// groups of equal rewards: keep includes them (paper, eq. 8: their KL term still counts), mask excludes them from
+	// groups of equal rewards: keep includes them (paper, eq. 8: their KL term still counts), skip excludes them from
 	// every sum and count, resample replaces them by other tasks (DAPO)
-	ZeroVariance string `hcl:"zero_variance,optional" choices:"keep|mask|resample"`
+	ZeroVariance string `hcl:"zero_variance,optional" choices:"keep|skip|resample"`
 	// second rewards, each added to the reward of an episode before advantages; success stays the verdict
 	RewardTerms []RewardTerm `hcl:"reward_term,block"`
 

@@ -36,7 +36,7 @@ func TestReplayByHand(t *testing.T) {
 	}
 	paper := PaperObjective()
 	paper.Advantage.Eps = 1e-300 // A is 1 and -1 in mixed groups
-	paper.ZeroVariance = "mask"
+	paper.ZeroVariance = "skip"
 	token := paper
 	token.Ratio, token.Loss = &Ratio{Level: "token"}, &Loss{Aggregate: "token_mean"}
 	for name, tc := range map[string]struct {
@@ -151,13 +151,13 @@ func TestSmallerGroupsHaveZeroVarianceMoreOften(t *testing.T) {
 func TestObjectivesAreSetByTheNamesOfTheLanguage(t *testing.T) {
 	o := PaperObjective()
 	for name, value := range map[string]string{"advantage.ddof": "1", "ratio.level": `"token"`, "clip.high": "0.28",
-		"ratio.only_above": "true", "zero_variance": "mask"} {
+		"ratio.only_above": "true", "zero_variance": "skip"} {
 		if err := o.Set(name, value); err != nil {
 			t.Errorf("%s = %s: %v", name, value, err)
 		}
 	}
 	if o.Advantage.DDOF != 1 || o.Ratio.Level != "token" || o.Clip.High != 0.28 || !o.Ratio.OnlyAbove ||
-		o.ZeroVariance != "mask" {
+		o.ZeroVariance != "skip" {
 		t.Errorf("got %+v", o)
 	}
 	for name, value := range map[string]string{"advantage.ddofs": "1", "ratio.level": "tokens", "clip.high": "much",

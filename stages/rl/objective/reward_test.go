@@ -41,7 +41,7 @@ func TestRewardTermsAndTheKLPenaltyAddUp(t *testing.T) {
 // A group of equal verdicts stays one without variance, whatever its lengths.
 func TestGroupsOfEqualVerdictsAreMaskedWhateverTheirTerms(t *testing.T) {
 	o := PaperObjective()
-	o.ZeroVariance = "mask"
+	o.ZeroVariance = "skip"
 	o.RewardTerms = []RewardTerm{{Name: "length", Weight: -1}}
 	_, skip := o.Advantages([]*rl.Trajectory{sampled(1, 1), sampled(1, 2), sampled(0, 1), sampled(1, 1)}, 2, nil)
 	if want := []bool{true, true, false, false}; !slices.Equal(skip, want) {

@@ -1,0 +1,66 @@
+package artifact
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"rcgrpo/engine/internal/disk"
+)
+
+// The file `folder` of a store identifies the folder in which the store was made or checked. A copy is in another one.
+// It may be someone else's, and is checked before its first use: behind a link that leads out of the store, a run, gc
+// or verify could write and delete the user's own files. From then on the store belongs to one user, and all other code
+// relies on what was checked.
+
+// settle checks a store that is a copy, and makes its folder the store's own. A store that cannot be written is checked
+// each time.
+func (s *Store) settle() error {
+	id, path := s.folderID(), s.path("folder")
+	own, _ := disk.ReadPlain(path, 1<<10) // a line for each kind of host
+	if id == "" || slices.Contains(strings.SplitAfter(string(own), "\n"), id) {
+		return nil
+	}
+	if err := s.checkEntries(); err != nil {
+		return err
+	}
+	disk.Overwrite(s.dir, path, append(own, id...))
+	return nil
+}
+
+// folderID identifies the folder of the store, if it exists, by its inode, which is the same on all hosts, and by the
+// time of its creation, which nobody can choose; that is 0 where the file system or the host's kernel does not tell it.
+func (s *Store) folderID() string {
+	var x unix.Statx_t
+	if unix.Statx(unix.AT_FDCWD, s.dir, 0, unix.STATX_INO|unix.STATX_BTIME, &x) != nil {
+		return ""
+	}
+	return fmt.Sprintf("%d %d.%09d\n", x.Ino, x.Btime.Sec, x.Btime.Nsec)
+}
+
+// checkEntries returns an error for the first entry of the store that is no plain file, no folder, and no link to one
+// in the store: a run has such a link to the log of a stage that it has adopted.
+func (s *Store) checkEntries() error {
+	root, err := filepath.EvalSymlinks(s.dir) // the user may have a link to the whole store
+	if err != nil {
+		return err
+	}
+	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) { // removed meanwhile
+			return nil
+		}
+		if err != nil || d.IsDir() || d.Type().IsRegular() {
+			return err
+		}
+		if to, err := filepath.EvalSymlinks(path); err == nil && to != path && strings.HasPrefix(to, root+"/") {
+			return nil
+		}
+		return fmt.Errorf("%s is no plain file or leads out of the store, which has come here from elsewhere: remove it, "+
+			"or name another folder (store { path } in the site file)", path)
+	})
+}
