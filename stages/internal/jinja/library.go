@@ -182,7 +182,7 @@ func (r *rendering) replace(t Text, a args) any {
 func (r *rendering) split(t Text, separator any) (list List) {
 	sep := r.textOf("split", separator).s
 	if sep == "" {
-		r.fail("split and replace need a text that is not empty")
+		r.fail("an empty text to split at or to replace is not supported")
 	}
 	for at := 0; r.spend(stepsOfPass); {
 		i := strings.Index(t.s[at:], sep)
