@@ -92,7 +92,7 @@ func TestInvalidEvidenceIsRefused(t *testing.T) {
 		"a page has two windows or none":   func(ev *Evidence) { ev.Windows.Late = -5 },
 		"5001 inputs":                      func(ev *Evidence) { ev.Inputs = make([]Input, maxInputs+1) },
 		"5001 stages":                      func(ev *Evidence) { ev.Stages = make([]StageRef, maxStages+1) },
-		"101 uses of one artifact":         func(ev *Evidence) { ev.Inputs = slices.Repeat([]Input{{Role: roleScores}}, 101) },
+		"101 uses of one artifact":         func(ev *Evidence) { ev.Inputs = slices.Repeat([]Input{{Role: "x"}}, 101) },
 		"1001 sections":                    func(ev *Evidence) { ev.Sections = []Section{{Show: make([]string, maxChosen)}} },
 		"does not name two arms":           func(ev *Evidence) { ev.Compare = []Comparison{{Pairs: [][]string{{"a"}}}} },
 		"unpacks to more than":             func(ev *Evidence) { ev.Question = strings.Repeat("a", maxEvidenceBytes) },

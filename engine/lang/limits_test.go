@@ -57,7 +57,7 @@ func level(source string) string {
 }
 
 // mostCPUTime is the limit of one case, with the race detector too. Other processes do not count.
-const mostCPUTime = 30 * time.Second
+const mostCPUTime = time.Minute
 
 // cpuTime returns the time that the processors have worked for this process.
 func cpuTime(t *testing.T) time.Duration {

@@ -132,7 +132,8 @@ func (a *attempt) replaced() bool {
 	return ended || disk.Exists(filepath.Join(filepath.Dir(a.path), strconv.Itoa(a.n+1))) || !disk.Exists(a.path)
 }
 
-// jobName is the form of newName. scancel gets the name, and a stranger's spec may name other jobs of the user.
+// jobName is the form of newName. scancel gets the name, and a stranger's spec may name other jobs of the user. It may
+// name any folder as that of its run, too, so the folder is the one with its name in this store.
 var jobName = regexp.MustCompile(`^rcgrpo-[0-9a-f]{8}-[0-9a-f]{8}$`)
 
 // readAttempt reads a spec.
@@ -143,9 +144,11 @@ func readAttempt(path string) (*attempt, error) {
 	}
 	a := &attempt{path: path, n: n}
 	err = disk.ReadJSON(path, disk.MaxRecord, &a.spec)
-	if err == nil && !jobName.MatchString(a.Name) {
+	run := a.Run.Name()
+	if err == nil && (!jobName.MatchString(a.Name) || !filepath.IsLocal(run)) {
 		err = fmt.Errorf("%s is no spec of a job: remove it", path)
 	}
+	a.Run = runs.Folder(filepath.Join(filepath.Dir(path), "../../runs", run))
 	return a, err
 }
 

@@ -192,4 +192,16 @@ func TestARecordNamesOnlyJobsOfThisProgram(t *testing.T) {
 			must.Match(t, err, want)
 		}
 	}
+	store := t.TempDir()
+	path = filepath.Join(store, "jobs", "01234567", "1")
+	must.OK(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	for run, want := range map[string]string{"/home/user/precious/x/1": "runs/x/1", "..": ""} {
+		must.OK(t, runs.WriteJSON(path, spec{Name: newName("0123456789abcdef"), Run: runs.Folder(run)}))
+		a, err := readAttempt(path)
+		if want == "" {
+			must.Match(t, err, "is no spec")
+		} else if got := string(a.Run); err != nil || got != filepath.Join(store, want) {
+			t.Errorf("%s: got the folder %s, %v", run, got, err)
+		}
+	}
 }
