@@ -177,6 +177,7 @@ func TestCallsThatTakeTooMuchAbandonTheEpisode(t *testing.T) {
 		"a tweet": {"TwitterAPI", append([]string{"authenticate_twitter('john', 'john123')"}, repeat(20,
 			"post_tweet([get_user_tweets('john'), get_user_tweets('john')])")...)},
 		"a text that is too long": {"MathAPI", []string{"add('" + strings.Repeat("a", 5<<20) + "', 'b')"}},
+		"long results":            {"GorillaFileSystem", repeat(10, "echo('"+strings.Repeat("a", 1<<20)+"')")},
 		"many calls":              {"MathAPI", repeat(130, "absolute_value('"+strings.Repeat("a", 1<<20)+"')")},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -85,6 +85,7 @@ const (
 	maxValue = api.MaxReply // limit of the arguments of a call, and of its result
 	maxState = 4 << 20      // limit of one attribute of an instance
 	maxWork  = 128 << 20    // limit of the work of all calls of one side of an episode
+	textWork = 16           // work of a byte of a result as text, which a conversation has in memory several times
 	callWork = 1 << 10      // work of a call, besides the bytes of its arguments, its result and the state
 
 	// Every fourth call weighs the state of its instance, so that replay is fast. No call more than doubles a state,
@@ -198,6 +199,7 @@ func (in *instances) run(call string) Outcome {
 	if err == nil {
 		text, err = py.Result(v)
 	}
+	in.work += textWork * len(text)
 	if err != nil {
 		e := py.AsException(err)
 		in.exhausted = in.exhausted || e.Class == "MemoryError"

@@ -3,6 +3,7 @@ package provider
 import (
 	"cmp"
 	"encoding/json"
+	"maps"
 )
 
 // anthropic is the form of Anthropic's Messages API.
@@ -46,10 +47,8 @@ func ephemeral() object { return object{"type": "ephemeral"} }
 // marked returns a copy of a user message whose first part is marked for the cache.
 func marked(m object) object {
 	parts := append([]any{}, m["content"].([]any)...)
-	first := object{"cache_control": ephemeral()}
-	for k, v := range parts[0].(object) {
-		first[k] = v
-	}
+	first := maps.Clone(parts[0].(object))
+	first["cache_control"] = ephemeral()
 	parts[0] = first
 	return object{"role": "user", "content": parts}
 }

@@ -161,9 +161,10 @@ func (c *Client) post(ctx context.Context, body []byte) (*http.Response, []byte,
 	if r.StatusCode == http.StatusSwitchingProtocols { // then the body ends neither with ctx nor with its time
 		return r, nil, errors.New("the server switches to another protocol")
 	}
-	text, err := io.ReadAll(io.LimitReader(r.Body, maxResponse+1))
-	if len(text) > maxResponse {
-		text, err = nil, fmt.Errorf("the response has more than %d bytes", maxResponse)
+	most := min(maxResponse, mostBytes/c.limits.Parallel) // all responses may arrive at once
+	text, err := io.ReadAll(io.LimitReader(r.Body, int64(most)+1))
+	if len(text) > most {
+		text, err = nil, fmt.Errorf("the response has more than %d bytes", most)
 	}
 	// A record, which is JSON, has valid UTF-8 only. Its replies must make the same requests as those of the server.
 	return r, []byte(c.secrets.Mask(strings.ToValidUTF8(string(text), "\ufffd"))), c.secrets.Error(err)

@@ -349,13 +349,54 @@ func TestWhatAStageHasInMemoryHasALimit(t *testing.T) {
 		m.client.calls.put(Row{Call: Call{Member: i}})
 	}
 	must.OK(t, m.client.calls.check(0, 0))
-	m.client.calls.bytes = mostBytes
+	m.client.calls.bytes = mostBytes - 5<<19 // room for one conversation, not for another beside the first episode
 	s.replies = append(s.replies, s.replies...)
 	task := &bfcl.Task{ID: "long", Classes: []string{"TicketAPI"}, Turns: []bfcl.Turn{{User: strings.Repeat("x", 1<<20)}}}
-	_, err = play(t.Context(), m, fixtures.Benchmark(t), blocks.DefaultLimits(), []rl.Rollout{{Task: task}},
+	_, err = play(t.Context(), m, fixtures.Benchmark(t), blocks.DefaultLimits(), []rl.Rollout{{Task: task}, {Task: task}},
 		func(*rl.Trajectory) {})
 	if err == nil || !strings.Contains(err.Error(), "fewer bytes") || len(s.bodies) != 2 {
 		t.Errorf("a long episode: %d requests were sent, want 2, and the error is %v", len(s.bodies), err)
+	}
+}
+
+// A reply of 2 kB, packed, can have 700,000 calls or parts. Each became an object of the next request: 5 GB of memory
+// in the eight conversations of a stage.
+func TestRepliesHaveAtMostAsManyValuesAsAModelWrites(t *testing.T) {
+	for api, around := range map[string][2]string{
+		"openai-chat": {`{"choices": [{"message": {"tool_calls": [`, `{}]}}], "usage": {}}`},
+		"openai":      {`{"output": [`, `{}], "usage": {}}`},
+		"anthropic":   {`{"content": [`, `{}], "usage": {}}`},
+		"google":      {`{"candidates": [{"content": {"parts": [`, `{}]}}], "usageMetadata": {}}`},
+		"glm":         {`{"choices": [{"message": {"content": "`, `"}}], "usage": {}}`},
+	} {
+		for n, ok := range map[int]bool{mostCommas - 10: true, mostCommas + 1: false} {
+			body := around[0] + strings.Repeat("{},", n) + around[1]
+			if _, err := readReply(apis[api], []byte(body)); (err == nil) != ok {
+				t.Errorf("%s, %d parts: got %v, want a reply = %v", api, n, err, ok)
+			}
+		}
+	}
+}
+
+// Short replies can make results of megabytes, in a thousand conversations at once.
+func TestConversationsInProgressCount(t *testing.T) {
+	s := serveReplies(t)
+	reply := []byte(`{"choices": [{"message": {}}], "usage": {}}`)
+	s.replies = [][]byte{reply, reply}
+	m := s.open(t, Settings{API: "glm", Model: "m", Mode: ModeFC}, inventedTools{})
+	calls := m.client.calls
+	for _, tc := range []struct {
+		before int
+		want   string
+	}{{0, ""}, {mostBytes - 2000, "lower calls.parallel"}, {mostBytes - 4000, ""}} {
+		calls.bytes = tc.before
+		d := must.Get(m.Open(t.Context(), rl.Rollout{Task: &bfcl.Task{Turns: []bfcl.Turn{{User: "Go on."}}}}))(t)
+		_, err := d.Reply(t.Context(), []rl.Message{{Role: rl.RoleUser, Text: strings.Repeat("x", 1001)}}, nil)
+		must.Match(t, err, tc.want)
+		d.Close()
+		if left := calls.bytes - tc.before; left != 0 && left != len(reply) {
+			t.Errorf("%d bytes are left of a conversation", left)
+		}
 	}
 }
 

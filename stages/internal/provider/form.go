@@ -55,14 +55,18 @@ type Usage struct {
 	Output     int `json:"output"`                // with hidden reasoning
 }
 
-// Bounds of the numbers and names in a reply.
+// Bounds of the numbers, names and values in a reply.
 const (
+	mostCommas  = 1 << 13 // a part of two bytes takes 700 until the next request is written
 	mostTokens  = 1 << 30
 	longestName = 256 // bytes of the model's name and of the reason of the end, which are in every row
 )
 
 // readReply reads a reply. The cost of a call follows from its usage, so an impossible usage is an error.
 func readReply(f form, body []byte) (answer, error) {
+	if n := bytes.Count(body, []byte(",")); n > mostCommas {
+		return answer{}, fmt.Errorf("it has %d commas, more than any model writes", n)
+	}
 	a, err := f.read(body)
 	for _, n := range []int{a.usage.Input, a.usage.CacheRead, a.usage.CacheWrite, a.usage.Output} {
 		if err == nil && (n < 0 || n > mostTokens) {

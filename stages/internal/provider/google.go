@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -147,14 +148,6 @@ func (google) read(body []byte) (a answer, err error) {
 	return a, nil
 }
 
-// stripToolCode removes the marks that the official handler removes.
-func stripToolCode(text string) string {
-	return strings.NewReplacer("```tool_code\n", "", "\n```", "").Replace(text)
-}
-
 func (google) written(a answer) []any {
-	if a.text == "" {
-		return []any{content("model", noResponse)}
-	}
-	return []any{content("model", a.text)}
+	return []any{content("model", cmp.Or(a.text, noResponse))}
 }

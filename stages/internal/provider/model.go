@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"rcgrpo/bfcl"
@@ -63,10 +64,11 @@ type dialogue struct {
 	offered []string // names of the tools of the last request
 	calls   []call   // calls of the last reply, which have no results yet
 	texts   []string // the same calls as Python text; nil if they cannot be decoded
+	held    int      // bytes of the last request
 }
 
 // Close implements rl.Dialogue.
-func (d *dialogue) Close() {}
+func (d *dialogue) Close() { _ = d.client.calls.check(0, -2*d.held) }
 
 // Reply implements rl.Dialogue.
 func (d *dialogue) Reply(ctx context.Context, news []rl.Message, tools []rl.Tool) (rl.Reply, error) {
@@ -90,8 +92,10 @@ func (d *dialogue) Reply(ctx context.Context, news []rl.Message, tools []rl.Tool
 	if err != nil {
 		return rl.Reply{}, err
 	}
-	if len(body) > maxRequest {
-		return rl.Reply{Stop: rl.StopLength}, nil
+	more := len(body) - d.held
+	d.held += more
+	if err := d.client.calls.check(0, 2*more); err != nil || len(body) > maxRequest { // twice, as it is in messages too
+		return rl.Reply{Stop: rl.StopLength}, err
 	}
 	row, err := d.client.send(ctx, d.at, body)
 	switch {
@@ -181,7 +185,7 @@ func (d *dialogue) addReply(form form, a answer) rl.Reply {
 		d.messages = append(d.messages, form.written(a)...)
 		text := a.text
 		if d.client.settings.API == "google" {
-			text = stripToolCode(text)
+			text = strings.NewReplacer("```tool_code\n", "", "\n```", "").Replace(text) // as the official handler does
 		}
 		d.texts, _ = bfcl.DecodePrompt(text)
 	} else {

@@ -120,12 +120,8 @@ func retryAfter(h http.Header) time.Duration {
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	limited, stop := context.WithTimeout(ctx, d)
+	defer stop()
+	<-limited.Done()
+	return context.Cause(ctx)
 }

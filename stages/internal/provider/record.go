@@ -201,8 +201,8 @@ const (
 	meanBytes = 64 << 10 // mean size of a call, for a stage of many calls
 )
 
-// check counts the bytes of a trajectory. It returns an error if the budget is used up, unless it is 0, or if there are
-// too many bytes for a further call.
+// check counts the bytes of a trajectory, or of a conversation in progress, negative at its end. It returns an error if
+// the budget is used up, unless it is 0, or if there are too many bytes for a further call.
 func (r *callRecord) check(budget float64, bytes int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -212,8 +212,8 @@ func (r *callRecord) check(budget float64, bytes int) error {
 			"repeats no finished call", strings.TrimSuffix(fmt.Sprintf("%.2f", budget), ".00"), r.spent)
 	}
 	if most := max(mostBytes, meanBytes*len(r.rows)); r.bytes > most {
-		return fmt.Errorf("the replies and episodes of %d calls have %d bytes, more than %d: use a server that sends fewer "+
-			"bytes, or fewer tasks or samples per stage", len(r.rows), r.bytes, most)
+		return fmt.Errorf("the replies and episodes of %d calls have %d bytes, more than %d: lower calls.parallel, or "+
+			"use a server that sends fewer bytes, or fewer tasks or samples per stage", len(r.rows), r.bytes, most)
 	}
 	return nil
 }
