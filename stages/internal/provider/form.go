@@ -57,15 +57,31 @@ type Usage struct {
 
 // Bounds of the numbers, names and values in a reply.
 const (
-	mostCommas  = 1 << 13 // a part of two bytes takes 700 until the next request is written
+	mostCommas  = 1 << 13 // between values: a part of two bytes takes 700 until the next request is written
 	mostTokens  = 1 << 30
 	longestName = 256 // bytes of the model's name and of the reason of the end, which are in every row
 )
 
+// commas counts the commas of a JSON text outside of strings, whose texts may have any number.
+func commas(body []byte) (n int) {
+	quoted := false
+	for i := 0; i < len(body); i++ {
+		switch c := body[i]; {
+		case c == '\\' && quoted:
+			i++
+		case c == '"':
+			quoted = !quoted
+		case c == ',' && !quoted:
+			n++
+		}
+	}
+	return n
+}
+
 // readReply reads a reply. The cost of a call follows from its usage, so an impossible usage is an error.
 func readReply(f form, body []byte) (answer, error) {
-	if n := bytes.Count(body, []byte(",")); n > mostCommas {
-		return answer{}, fmt.Errorf("it has %d commas, more than any model writes", n)
+	if n := commas(body); n > mostCommas {
+		return answer{}, fmt.Errorf("it has %d commas between values, more than any model writes", n)
 	}
 	a, err := f.read(body)
 	for _, n := range []int{a.usage.Input, a.usage.CacheRead, a.usage.CacheWrite, a.usage.Output} {
