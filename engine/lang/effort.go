@@ -171,7 +171,7 @@ func (e *effort) look(v cty.Value) error {
 		}
 		e.looked %= stepElements
 		for it := v.ElementIterator(); it.Next(); {
-			if _, item := it.Element(); item.Type() != cty.String || len(item.AsString()) >= stepBytes {
+			if _, item := it.Element(); item.Type() != cty.String || len(text(item)) >= stepBytes {
 				if err := e.look(item); err != nil {
 					return err
 				}

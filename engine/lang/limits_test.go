@@ -147,6 +147,23 @@ func TestExpressionsNeedFewSteps(t *testing.T) {
 	}
 }
 
+// The values of variables may be missing, as in an editor. Their steps are counted when they are known.
+func TestUnknownElementsAreNoTexts(t *testing.T) {
+	_, diags := enginetest.LoadPaper(t, `
+experiment {}
+variable "size" { type = string }
+locals {
+  all = concat(["a", var.size], [for s in [var.size, null] : "${s}"], split(",", var.size), distinct([var.size]))
+  one = var.size == "a" ? trim(var.size, "x") : format("%s", regex(var.size, join(var.size, [var.size, null])))
+}
+stage "exec" "a" {
+  for_each = toset([var.size])
+  command  = ["echo", each.key, local.one]
+  outputs  = { out = "x" }
+}`)
+	must.Contain(t, diags.Error(), "size")
+}
+
 // Experiments of the size that people write stay far below the limit.
 func TestLargeExperimentsNeedFewSteps(t *testing.T) {
 	_, diags := enginetest.LoadPaper(t, `
