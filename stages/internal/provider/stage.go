@@ -51,8 +51,9 @@ func DefaultCalls() *Calls { return &Calls{Parallel: 8, Attempts: 8, Timeout: 20
 func (c *Calls) Check() (diags hcl.Diagnostics) {
 	bad := blocks.Mistakes(&diags)
 	bad(c.Budget < 0, "Negative budget", c.At["budget"], "The calls of a stage cost at least 0 dollars; got %v.", c.Budget)
-	bad(c.Parallel < 1 || c.Parallel > 1000, "Episodes out of range", c.At["parallel"],
-		"Between 1 and 1000 episodes are played at once; got %d.", c.Parallel)
+	// Short replies can ask for results of 8 MiB in each episode, which a server chooses.
+	bad(c.Parallel < 1 || c.Parallel > 200, "Episodes out of range", c.At["parallel"],
+		"Between 1 and 200 episodes are played at once; got %d.", c.Parallel)
 	bad(c.Attempts < 1, "Attempts out of range", c.At["attempts"], "A call is made at least once; got %d.", c.Attempts)
 	bad(c.Timeout <= 0, "Timeout out of range", c.At["timeout"], "An attempt has time above 0; got %v.", c.Timeout)
 	return diags
