@@ -1,6 +1,7 @@
 package lang
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -107,27 +108,28 @@ type counted struct {
 func (c *counted) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 	before := c.effort.spent
 	if c.effort.spend(1) != nil {
-		return c.effort.check(before, cty.DynamicVal, c.Range())
+		return c.effort.check(before, cty.DynamicVal, nil, c.Range())
 	}
 	val, diags := c.Expression.Value(ctx)
 	if c.converts {
 		_ = c.effort.spend(conversion(val)) // check reports it
 	}
-	val, wrong := c.effort.check(before, val, c.Range())
-	return val, append(diags, wrong...)
+	return c.effort.check(before, val, diags, c.Range())
 }
 
-// check looks at the value of an expression and reports too many steps once; before are those spent before it.
-func (e *effort) check(before int, v cty.Value, at hcl.Range) (cty.Value, hcl.Diagnostics) {
-	switch err := e.look(v); {
+// check looks at the value of an expression with its diagnostics; before are the steps that were spent before it. Too
+// many steps are reported once, at the outermost expression that needs them: its diagnostics replace those inside.
+func (e *effort) check(before int, v cty.Value, diags hcl.Diagnostics, at hcl.Range) (cty.Value, hcl.Diagnostics) {
+	switch err := cmp.Or(e.look(v), e.spend(0)); {
+	case err == nil:
+		return v, diags
 	case errors.Is(err, errHuge):
-		return cty.DynamicVal, hcl.Diagnostics{mistake(at, "Number too large", "%s.", upperFirst(err.Error()))}
-	case err != nil && before <= maxEffort:
-		return cty.DynamicVal, hcl.Diagnostics{mistake(at, "Too many steps", "%s.", upperFirst(err.Error()))}
-	case err != nil: // reported
+		return cty.DynamicVal, append(diags, mistake(at, "Number too large", "%s.", upperFirst(err.Error())))
+	case before > maxEffort: // reported
 		return cty.DynamicVal, nil
+	default:
+		return cty.DynamicVal, hcl.Diagnostics{mistake(at, "Too many steps", "%s.", upperFirst(err.Error()))}
 	}
-	return v, nil
 }
 
 // A number such as 1e9999999 is short, but its digits, or the integer, need minutes.
@@ -357,7 +359,7 @@ func indented(args []cty.Value) (int, error) {
 // decoded bounds the nesting: each level is part of the types of all that surround it.
 func decoded(args []cty.Value) (int, error) {
 	s := text(args[0])
-	if nesting.JSON(s) > maxDecoding {
+	if depth, _ := nesting.JSON(s); depth > maxDecoding {
 		return 0, function.NewArgErrorf(0, "the JSON is nested deeper than %d", maxDecoding)
 	}
 	if longExponent().MatchString(s) {

@@ -32,8 +32,7 @@ func (l *scope) eval(expr hclsyntax.Expression, ctx *hcl.EvalContext, each bool)
 	}
 	before := l.effort.spent
 	val, diags := expr.Value(ctx)
-	val, long := l.effort.check(before, val, expr.Range())
-	diags = append(diags, long...)
+	val, diags = l.effort.check(before, val, diags, expr.Range())
 	diags = diags[:min(len(diags), mostErrors)]
 	l.wrong += len(diags)
 	if diags.HasErrors() {

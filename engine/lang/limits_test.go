@@ -147,6 +147,16 @@ func TestExpressionsNeedFewSteps(t *testing.T) {
 	}
 }
 
+// Each loop around the one that takes too many steps takes too many, too.
+func TestTooManyStepsAreReportedOnceWithTheirPlace(t *testing.T) {
+	_, diags := enginetest.LoadPaper(t, "experiment {}\nlocals {\n  a = "+
+		"length([for i in range(1000) : [for j in range(1000) : [for k in range(300) : 1]]])\n}\n")
+	if len(diags) != 1 || diags[0].Summary != "Too many steps" || diags[0].Subject == nil ||
+		diags[0].Subject.Start.Line != 3 {
+		t.Errorf("got %v, want one error in line 3", diags)
+	}
+}
+
 // The values of variables may be missing, as in an editor. Their steps are counted when they are known.
 func TestUnknownElementsAreNoTexts(t *testing.T) {
 	_, diags := enginetest.LoadPaper(t, `
