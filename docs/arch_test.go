@@ -84,7 +84,7 @@ var ladder = map[string]string{
 	"stages/internal/gguf":               "stages/internal/lm",
 	"stages/internal/lm":                 "stages/internal/ranks stages/internal/token stages/internal/torch stages/rl",
 	"stages/internal/provider": "engine engine/artifact engine/journal engine/proc bfcl stages/rl stages/rl/blocks " +
-		"stages/internal/sampling",
+		"stages/internal/sampling internal/nesting",
 	"stages/internal/ranks":  "",
 	"stages/internal/resume": "engine/artifact engine/journal",
 	"stages/internal/jinja":  "stages/internal/token",

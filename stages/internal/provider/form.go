@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"rcgrpo/internal/nesting"
 )
 
 // form writes the requests of an API and reads its replies.
@@ -62,25 +64,9 @@ const (
 	longestName = 256 // bytes of the model's name and of the reason of the end, which are in every row
 )
 
-// commas counts the commas of a JSON text outside of strings, whose texts may have any number.
-func commas(body []byte) (n int) {
-	quoted := false
-	for i := 0; i < len(body); i++ {
-		switch c := body[i]; {
-		case c == '\\' && quoted:
-			i++
-		case c == '"':
-			quoted = !quoted
-		case c == ',' && !quoted:
-			n++
-		}
-	}
-	return n
-}
-
 // readReply reads a reply. The cost of a call follows from its usage, so an impossible usage is an error.
 func readReply(f form, body []byte) (answer, error) {
-	if n := commas(body); n > mostCommas {
+	if _, n := nesting.JSON(body); n > mostCommas {
 		return answer{}, fmt.Errorf("it has %d commas between values, more than any model writes", n)
 	}
 	a, err := f.read(body)

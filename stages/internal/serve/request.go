@@ -92,7 +92,7 @@ func (s *Server) receive(w http.ResponseWriter, r *http.Request) ([]byte, error)
 // read reads the common settings of a request from its body. The handler reads its own fields, then calls done.
 func (q *request) read(s *Server, body []byte) error {
 	q.temperature, q.topP, q.choices, q.skipSpecial = 1, 1, 1, true
-	if nesting.JSON(body) > maxDepth {
+	if depth, _ := nesting.JSON(body); depth > maxDepth {
 		return bad("", "", "the JSON of the request is nested deeper than %d", maxDepth)
 	}
 	if err := json.Unmarshal(body, &q.fields); err != nil || q.fields == nil {
