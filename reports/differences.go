@@ -145,19 +145,24 @@ func (s *Study) claimCells(c *Contrast, set string, every page.Source) []page.Ce
 	if d := c.detectable(); !math.IsNaN(d) {
 		detectable = page.Cell{Text: strings.TrimPrefix(c.difference(d), "+"), Value: &d}
 	}
-	e := s.effect(c, set)
-	verdict := page.Text("%s", string(e.Verdict))
-	if e.Verdict == page.NotDecided && e.Reference != nil {
-		verdict = verdict.With("%s reports %s", e.ReferenceName, e.Amount(*e.Reference))
-	}
 	return []page.Cell{page.Text("%s → %s", c.A, c.B), c.cell().From(c.own(byMean)),
-		verdict.From(adjusted("p and interval")),
+		s.verdictCell(c, set).From(adjusted("p and interval")),
 		page.Text("%s", c.between(c.hull())).From(c.own("contains the intervals over seeds and over task families")),
 		side(c.CellA), side(c.CellB),
 		detectable.From(c.own("smallest effect detected with a power of 80 %, from the wider interval")),
 		page.Text("%s", page.Probability(c.Adjusted)).From(adjusted("p over seeds or the largest of the pairs of policies")),
 		page.Text("%s", c.Label).With("%s", strings.TrimSuffix(c.about()+" · "+c.size(), " · ")).
 			From(page.Together("counts of policies, tasks and families", c.Source.Rows, c.Source, every))}
+}
+
+// verdictCell shows the verdict and, if nothing is decided, the published effect.
+func (s *Study) verdictCell(c *Contrast, set string) page.Cell {
+	e := s.effect(c, set)
+	cell := page.Text("%s", string(e.Verdict))
+	if e.Verdict == page.NotDecided && e.Reference != nil {
+		cell = cell.With("%s reports %s", e.ReferenceName, e.Amount(*e.Reference))
+	}
+	return cell
 }
 
 // size counts the distinct tasks and families of an evaluation; "" for outcomes of training.

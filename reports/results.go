@@ -256,9 +256,10 @@ func (s *Study) markBest(t *page.Table, set string) {
 		against = append(against, c)
 	}
 	judge(all)
-	if !slices.ContainsFunc(against, func(c *Contrast) bool { // one that is not won
-		return !(c.Decided > 0 && c.B == winner.Label || c.Decided < 0 && c.A == winner.Label)
-	}) {
+	won := func(c *Contrast) bool {
+		return c.Decided > 0 && c.B == winner.Label || c.Decided < 0 && c.A == winner.Label
+	}
+	if !slices.ContainsFunc(against, func(c *Contrast) bool { return !won(c) }) {
 		best.Cells[1].Mark = page.MarkBest
 	}
 }
