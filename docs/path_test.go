@@ -55,7 +55,7 @@ func TestPathOfOneExecStageIsShortAndExists(t *testing.T) {
 	}
 }
 
-// The page names the functions at which the answer to a question is told. A reader needs four files at most.
+// The page names the functions whose comments answer a question. A reader needs four files at most.
 func TestQuestionsNameFunctionsThatExist(t *testing.T) {
 	const mostFiles = 4
 	_, section, _ := strings.Cut(read(t, "docs/architecture.md"), "\n## Order of reading\n")

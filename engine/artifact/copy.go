@@ -15,8 +15,8 @@ import (
 
 // The file `folder` of a store identifies the folder in which the store was made or checked. A copy is in another one.
 // It may be someone else's, and is checked before its first use: behind a link that leads out of the store, a run, gc
-// or verify could write and delete the user's own files. From then on the store belongs to one user, and all other code
-// relies on what was checked.
+// or verify could write and delete the user's own files. From then on the store belongs to one user, and no
+// other code looks for such links.
 
 // settle checks a store that is a copy, and makes its folder the store's own. A store that cannot be written is checked
 // each time.
@@ -34,7 +34,7 @@ func (s *Store) settle() error {
 }
 
 // folderID identifies the folder of the store, if it exists, by its inode, which is the same on all hosts, and by the
-// time of its creation, which nobody can choose; that is 0 where the file system or the host's kernel does not tell it.
+// time of its creation, which nobody can choose; that is 0 where the file system or the host's kernel has none.
 func (s *Store) folderID() string {
 	var x unix.Statx_t
 	if unix.Statx(unix.AT_FDCWD, s.dir, 0, unix.STATX_INO|unix.STATX_BTIME, &x) != nil {

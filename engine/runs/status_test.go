@@ -99,11 +99,18 @@ stage "toy" "below" {
 	}
 }
 
-// A stranger's run may have an event of a failure without the failure.
-func TestAFailureWithoutAReasonHasAStatus(t *testing.T) {
-	folder, lock, err := runs.Create(enginetest.NewStore(t), lang.Source{}, nil,
+// newRun creates a run of experiment x that executes stage.toy.a; it lives until lock is closed.
+func newRun(t *testing.T, store *artifact.Store) (folder runs.Folder, lock *os.File) {
+	t.Helper()
+	folder, lock, err := runs.Create(store, lang.Source{}, nil,
 		runs.Record{Experiment: "x", Nodes: []runs.NodeRecord{{Address: "stage.toy.a", Verb: "run"}}})
 	must.OK(t, err)
+	return folder, lock
+}
+
+// A stranger's run may have an event of a failure without the failure.
+func TestAFailureWithoutAReasonHasAStatus(t *testing.T) {
+	folder, lock := newRun(t, enginetest.NewStore(t))
 	defer lock.Close()
 	log := must.Get(runs.OpenEventLog(folder.Journal()))(t)
 	must.OK(t, log.Append(runs.Event{Time: time.Now(), Kind: runs.EventFailed, Address: "stage.toy.a"}))
@@ -118,9 +125,7 @@ func TestAFailureWithoutAReasonHasAStatus(t *testing.T) {
 func TestTheFailureOfAStageOfAKilledRunHasItsLogAndScratch(t *testing.T) {
 	const address = "stage.toy.a"
 	store := enginetest.NewStore(t)
-	folder, lock, err := runs.Create(store, lang.Source{}, nil,
-		runs.Record{Experiment: "x", Nodes: []runs.NodeRecord{{Address: address, Verb: "run"}}})
-	must.OK(t, err)
+	folder, lock := newRun(t, store)
 	must.OK(t, folder.Assign(runs.Assignment{Address: address, Key: "a1", Store: store.Dir()}))
 	for path, e := range map[string]runs.Event{
 		folder.Journal():       {Kind: runs.EventStarted},
@@ -154,9 +159,7 @@ func TestFileNamesOfAddressesAreDistinctAndPlain(t *testing.T) {
 
 // Progress reaches events.jsonl and the status after the clock was set.
 func TestProgressContinuesWhenTheClockIsSet(t *testing.T) {
-	folder, lock, err := runs.Create(enginetest.NewStore(t), lang.Source{}, nil,
-		runs.Record{Experiment: "x", Nodes: []runs.NodeRecord{{Address: "stage.toy.a", Verb: "run"}}})
-	must.OK(t, err)
+	folder, lock := newRun(t, enginetest.NewStore(t))
 	defer lock.Close()
 	log := must.Get(runs.OpenEventLog(folder.Journal()))(t)
 	const day = 24 * time.Hour

@@ -20,8 +20,8 @@
 //	cancelled               the stage fails
 //	replaced                there is a newer attempt
 //	stopped                 SIGTERM or SIGINT; if this engine has not sent it, job.whyStopped asks Slurm for the reason:
-//	                        FAILED and COMPLETED are cancelled, a job that Slurm no longer lists is preempted, and the
-//	                        other states mean what they mean without an exit file
+//	                        FAILED and COMPLETED are cancelled, a job that Slurm no longer lists is preempted, and
+//	                        job.endOf translates the other states
 //
 // Where no engine waits for the job, the next run that finds its end submits a new one.
 //

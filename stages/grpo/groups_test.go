@@ -259,7 +259,7 @@ func episode(reward rl.Reward, n int) *rl.Trajectory {
 	return t
 }
 
-func TestMaskSkipsEqualGroups(t *testing.T) {
+func TestGroupsOfEqualRewardsAreSkipped(t *testing.T) {
 	b := newBatch([]*rl.Trajectory{episode(1, 2), episode(1, 3), episode(0, 1), episode(1, 4)}, 2)
 	o := objective.PaperObjective()
 	o.ZeroVariance = "skip"

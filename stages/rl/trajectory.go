@@ -131,7 +131,7 @@ func (t *Trajectory) add(news Message, r Reply) {
 }
 
 // appendIDs appends ids with their logprobs, or without logprobs ids that the policy did not sample. Here the mask of
-// an episode is made; the package comment of stages/grpo tells where it is applied.
+// an episode is made; the package comment of stages/grpo names where it is applied.
 func (t *Trajectory) appendIDs(ids []int32, logp []float32) {
 	sampled := logp != nil
 	if !sampled {
