@@ -165,7 +165,7 @@ func (g *Gateway) With(policy *rl.Local) *Gateway {
 
 // Play implements rl.Agent.
 func (g *Gateway) Play(ctx context.Context, ask rl.Rollout, env rl.Env, t *rl.Trajectory) (bfcl.Verdict, error) {
-	offer, err := environment.NewOffer(env, g.Data)
+	offer, err := environment.NewOffer(ctx, env, g.Data)
 	if err = cmp.Or(err, g.workers.Broken()); err != nil {
 		return bfcl.Verdict{}, err
 	}
