@@ -7,10 +7,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"net"
 	"os"
 	"path/filepath"
-	"sync"
 
 	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/internal/checkpoint"
@@ -67,15 +67,10 @@ func (s *Serving) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var mu sync.Mutex
 	server := serve.New(serve.Config{Name: s.Name, Aliases: s.Aliases, Batcher: batcher, Codec: codec,
 		Tokenizer: policy.Tokenizer, Position: policy.Position, Token: token, Addr: listener.Addr().String(), Key: s.Key,
 		Queue: s.Queue, MaxBody: s.MaxBody, Timeout: s.Timeout, Log: record,
-		Logf: func(format string, args ...any) {
-			mu.Lock()
-			defer mu.Unlock()
-			fmt.Fprintf(s.Log, format+"\n", args...)
-		}})
+		Logf: log.New(s.Log, "", 0).Printf})
 	use.Context = length
 	fmt.Fprintf(s.Log, "chat layout %s, reward token %s\n", policy.Layout, cmp.Or(token, "none"))
 	fmt.Fprintf(s.Log, "memory: at most %s\n", lm.MemoryText(shape.Memory(use)))
@@ -101,8 +96,7 @@ func (s *Serving) folder(ctx context.Context) (dir string, remove func(), err er
 	}
 	remove = func() { os.RemoveAll(dir) }
 	if checkpoint.IsGGUF(s.Dir) {
-		logf := func(format string, args ...any) { fmt.Fprintf(s.Log, format+"\n", args...) }
-		err = checkpoint.ImportGGUF(ctx, s.Dir, dir, logf, nil)
+		err = checkpoint.ImportGGUF(ctx, s.Dir, dir, log.New(s.Log, "", 0).Printf, nil)
 	} else {
 		err = checkpoint.CopyFiles(s.Dir, dir)
 	}

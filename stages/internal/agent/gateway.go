@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"golang.org/x/sync/semaphore"
 
 	"rcgrpo/bfcl"
 	"rcgrpo/stages/internal/chat"
@@ -29,6 +30,9 @@ import (
 
 // modelName is the name of the policy in requests.
 const modelName = "policy"
+
+// maxBody is the largest number of bytes of a request for a reply.
+const maxBody = 8 << 20
 
 // Options describe the policy and the place of the processes.
 type Options struct {
@@ -53,6 +57,7 @@ type running struct {
 	workers  *environment.Workers
 	server   *http.Server
 	address  string
+	prompts  *semaphore.Weighted // bytes of requests that become prompts at once
 	sampling rl.Stopwatch
 	changed  atomic.Int64 // requests with another temperature or top_p
 
@@ -74,7 +79,7 @@ func Open(s *Settings, o Options) (*Gateway, error) {
 		return nil, errors.Join(err, workers.Close())
 	}
 	g := &Gateway{o, &running{settings: s, workers: workers, address: listener.Addr().String(),
-		episodes: map[string]*episode{}}}
+		prompts: semaphore.NewWeighted(maxBody), episodes: map[string]*episode{}}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/mcp/{key}", g.callTools)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
@@ -165,7 +170,7 @@ func (g *Gateway) With(policy *rl.Local) *Gateway {
 
 // Play implements rl.Agent.
 func (g *Gateway) Play(ctx context.Context, ask rl.Rollout, env rl.Env, t *rl.Trajectory) (bfcl.Verdict, error) {
-	offer, err := environment.NewOffer(env, g.Data)
+	offer, err := environment.NewOffer(ctx, env, g.Data)
 	if err = cmp.Or(err, g.workers.Broken()); err != nil {
 		return bfcl.Verdict{}, err
 	}
@@ -173,7 +178,7 @@ func (g *Gateway) Play(ctx context.Context, ask rl.Rollout, env rl.Env, t *rl.Tr
 	e.ctx, e.cancel = context.WithCancel(ctx)
 	e.policy = serve.New(serve.Config{Name: modelName, Batcher: g.Policy.Batcher, Codec: g.Codec,
 		Tokenizer: g.Tokenizer, Position: g.Position, Token: ask.Token, Addr: g.address, Queue: 1 << 20,
-		MaxBody: 8 << 20, Timeout: cmp.Or(g.settings.Timeout, defaultTimeout), Logf: g.Place.Log,
+		MaxBody: maxBody, Prompts: g.prompts, Timeout: cmp.Or(g.settings.Timeout, defaultTimeout), Logf: g.Place.Log,
 		Sampling: &serve.Sampling{Temperature: g.Policy.Temperature, TopP: cmp.Or(g.Policy.TopP, 1),
 			Reply: g.Policy.Limits.Reply, Stream: e.stream, Sampled: e.sampled}})
 	e.tools = mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return offer.Server },

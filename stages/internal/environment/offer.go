@@ -19,6 +19,7 @@ import (
 type Offer struct {
 	*mcp.Server
 	Documents []json.RawMessage // of the tools, in OpenAI's form
+	ctx       context.Context   // of the calls
 	env       rl.Env
 	data      *bfcl.Data // documents of the benchmark's tools; may be nil
 	known     map[string]bool
@@ -29,10 +30,10 @@ type Offer struct {
 	errs  int
 }
 
-// NewOffer offers the tools of an episode. The caller closes the episode after the server.
-func NewOffer(env rl.Env, data *bfcl.Data) (*Offer, error) {
-	s := &Offer{Server: mcp.NewServer(&mcp.Implementation{Name: "rcgrpo", Version: "1"}, nil), env: env, data: data,
-		known: map[string]bool{}}
+// NewOffer offers the tools of an episode until ctx ends. The caller closes the episode after the server.
+func NewOffer(ctx context.Context, env rl.Env, data *bfcl.Data) (*Offer, error) {
+	s := &Offer{Server: mcp.NewServer(&mcp.Implementation{Name: "rcgrpo", Version: "1"}, nil), ctx: ctx, env: env,
+		data: data, known: map[string]bool{}}
 	s.AddReceivingMiddleware(s.callAny)
 	for _, t := range env.Tools() {
 		s.known[t.Name] = true
@@ -123,8 +124,9 @@ func (s *Offer) add(t *mcp.Tool) (err error) {
 	return nil
 }
 
-// call executes a call. Its result is that of the environment, an execution error with isError.
-func (s *Offer) call(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+// call executes a call. Its result is that of the environment, an execution error with isError. A client that cancels
+// the call does not read it, but cannot end the step: an error of a step is one of the episode.
+func (s *Offer) call(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	arguments := r.Params.Arguments
@@ -138,7 +140,7 @@ func (s *Offer) call(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallTool
 	if err := s.ended(); err != nil {
 		return toolResult(err.Error(), true), nil
 	}
-	results, errs, err := s.env.Step(ctx, rl.Reply{Calls: []rl.Call{{Text: text}}})
+	results, errs, err := s.env.Step(s.ctx, rl.Reply{Calls: []rl.Call{{Text: text}}})
 	if err != nil {
 		s.err = err
 		return nil, err

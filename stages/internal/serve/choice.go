@@ -152,12 +152,6 @@ func (c *choice) certain() int {
 
 // run samples the choices of a request. each, if not nil, is called with the pieces of a stream.
 func (s *Server) run(q *request, choices []*choice, each func(c *choice, p piece) error) error {
-	q.encoded()
-	release, err := s.reserve(len(choices))
-	if err != nil {
-		return err
-	}
-	defer release()
 	if err := s.name(q, choices); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"bufio"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -20,6 +22,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 
 	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/chat"
@@ -216,17 +220,22 @@ func (c *counted) Header(reward string) []int32 {
 	return c.Codec.Header(reward)
 }
 
-// Forty requests of 8 MiB took 11 GB when all became prompts at once.
+// Forty requests of 8 MiB took 11 GB when all became prompts at once, and one for each of 8 agents 4 GB.
 func TestFewRequestsBecomePromptsAtOnce(t *testing.T) {
 	for bytes, most := range map[int]int64{0: mostPrompts, 600 << 10: 1} { // of a body of at most 1 MiB
-		codec := &counted{}
-		l := newLab(t, "qwen", 4, nil, func(c *Config) { codec.Codec, c.Codec = c.Codec, codec })
+		codec, shared := &counted{}, semaphore.NewWeighted(1<<20)
+		var servers [2]*lab
+		for i := range servers {
+			servers[i] = newLab(t, "qwen", 4, nil, func(c *Config) {
+				codec.Codec, c.Codec, c.Prompts = cmp.Or(codec.Codec, c.Codec), codec, shared
+			})
+		}
 		body := `{"model": "tiny", "max_tokens": 1, "messages": [{"role": "user", "content": "Hi"}], "user": "` +
 			strings.Repeat("a", bytes) + `"}`
 		var clients sync.WaitGroup
-		for range 8 * mostPrompts {
+		for i := range 8 * mostPrompts {
 			clients.Go(func() {
-				if status, text, _ := l.post("/v1/chat/completions", body); status != 200 {
+				if status, text, _ := servers[i%2].post("/v1/chat/completions", body); status != 200 {
 					t.Errorf("got %d %s", status, text)
 				}
 			})
@@ -303,4 +312,59 @@ func TestAConversationIsWrittenAMinuteAfterItsLastReply(t *testing.T) {
 			t.Errorf("got %q, want the row of the conversation", got)
 		}
 	})
+}
+
+// Ten requests of 115 bytes for eight replies with 20 alternatives held 3 GB until their clients read them.
+func TestLogprobsInMemoryHaveALimit(t *testing.T) {
+	l := newLab(t, "qwen", 4, nil, func(c *Config) { c.Queue = 600 })
+	const plain, withLogprobs = `{"model": "tiny", "prompt": "in", "max_tokens": 9}`,
+		`{"model": "tiny", "prompt": "in", "max_tokens": 9, "logprobs": 1, "n": 2}` // 36
+	many := `{"model": "tiny", "max_tokens": 1, "logprobs": 5, "n": 8, "echo": true, "prompt": [` + strings.TrimSuffix(
+		strings.Repeat("["+strings.TrimSuffix(strings.Repeat("40,", 1900), ",")+"],", 50), ",") + `]}`
+	for _, tc := range []struct {
+		others       int64
+		body, reason string
+		want         int
+	}{
+		{0, many, "may get 4194304 logprobs", http.StatusBadRequest},
+		{mostLogprobs - 35, withLogprobs, "may get 4194304 logprobs", http.StatusTooManyRequests},
+		{mostLogprobs - 36, withLogprobs, "", http.StatusOK},
+		{mostLogprobs, plain, "", http.StatusOK},
+	} {
+		l.logprobs.Store(tc.others)
+		status, text, _ := l.post("/v1/completions", tc.body)
+		if status != tc.want || !strings.Contains(text, tc.reason) {
+			t.Errorf("%.60s: got %d %.300s, want %d with %q", tc.body, status, text, tc.want, tc.reason)
+		}
+		for l.requests.Load() > 0 { // its reply is read before it ends
+			time.Sleep(time.Millisecond)
+		}
+		if got := l.logprobs.Load(); got != tc.others {
+			t.Errorf("%.60s: %d logprobs are counted afterwards, want %d", tc.body, got, tc.others)
+		}
+	}
+}
+
+// unreadable is a response whose client reads nothing.
+type unreadable struct {
+	http.ResponseWriter
+	until time.Time
+}
+
+func (u *unreadable) SetWriteDeadline(t time.Time) error { u.until = t; return nil }
+func (u *unreadable) Flush()                             {}
+
+// Before, it held the reply for the timeout of the request.
+func TestAReplyIsReadWithinAMinute(t *testing.T) {
+	for _, stream := range []bool{false, true} {
+		l := newLab(t, "qwen", 4, nil, func(c *Config) { c.Timeout = time.Hour })
+		body := fmt.Sprintf(`{"model": "tiny", "prompt": "in", "max_tokens": 9, "n": 2, "stream": %v}`, stream)
+		r := httptest.NewRequest(http.MethodPost, "http://"+l.Addr+"/v1/completions", strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		u := &unreadable{ResponseWriter: httptest.NewRecorder()}
+		l.ServeHTTP(u, r)
+		if left := time.Until(u.until); left <= 0 || left > time.Minute {
+			t.Errorf("stream %v: the client has %v to read the reply, want a minute", stream, left)
+		}
+	}
 }

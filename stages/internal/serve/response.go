@@ -29,6 +29,12 @@ func newResponse[Choice any](q *request, prefix, object string) response[Choice]
 // respond samples the choices of a request, and writes them as a whole or as the events of their pieces.
 func respond[Choice any](s *Server, w http.ResponseWriter, q *request, choices []*choice, head response[Choice],
 	whole func(*choice) Choice, parts func(*choice, piece) []Choice) error {
+	q.encoded()
+	release, err := s.reserve(q, choices)
+	if err != nil {
+		return err
+	}
+	defer release() // after the reply is written
 	if !q.stream {
 		if err := s.run(q, choices, nil); err != nil {
 			return err
@@ -41,7 +47,7 @@ func respond[Choice any](s *Server, w http.ResponseWriter, q *request, choices [
 		return nil
 	}
 	events := &events{w: w}
-	err := s.run(q, choices, func(c *choice, p piece) error {
+	err = s.run(q, choices, func(c *choice, p piece) error {
 		for _, part := range parts(c, p) {
 			head.Choices = []Choice{part}
 			if err := events.send(head); err != nil {
@@ -78,10 +84,12 @@ func (e *events) write(text string) error {
 		e.w.Header().Set("Content-Type", "text/event-stream")
 		e.w.Header().Set("Cache-Control", "no-cache")
 	}
+	control := http.NewResponseController(e.w)
+	_ = control.SetWriteDeadline(time.Now().Add(time.Minute))
 	if _, err := fmt.Fprintf(e.w, "data: %s\n\n", text); err != nil {
 		return err
 	}
-	return http.NewResponseController(e.w).Flush()
+	return control.Flush()
 }
 
 // end ends the stream, after an error with an event that contains it. An error before the first event is returned.

@@ -8,6 +8,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -39,11 +40,12 @@ type Config struct {
 	Position  string // of reward tokens; "" for a policy without them
 	Token     string // reward token of requests that name none
 
-	Addr    string        // host and port of the listener
-	Key     string        // API key; "": none
-	Queue   int           // replies that may wait for a slot
-	MaxBody int64         // bytes of a request
-	Timeout time.Duration // of a request
+	Addr    string              // host and port of the listener
+	Key     string              // API key; "": none
+	Queue   int                 // replies that may wait for a slot
+	MaxBody int64               // bytes of a request
+	Prompts *semaphore.Weighted // bytes of requests that become prompts at once, of several servers; nil: of this one
+	Timeout time.Duration       // of a request
 	Logf    func(format string, args ...any)
 	Log     *Log // of conversations; nil: none
 
@@ -78,8 +80,8 @@ type Server struct {
 	mux      *http.ServeMux
 	started  time.Time
 	requests atomic.Int64 // whose body is read, or that are answered
-	prompts  *semaphore.Weighted
-	replies  atomic.Int64 // in a slot or waiting for one
+	replies  atomic.Int64 // whose request is not answered
+	logprobs atomic.Int64 // that these replies may get
 	draining atomic.Bool
 	memory   chat.Memory
 }
@@ -88,10 +90,13 @@ type Server struct {
 // largest one, because each may take 110 times its bytes of memory then.
 const mostPrompts = 4
 
+// mostLogprobs bounds the logprobs in memory. Each takes up to 240 bytes while its reply is written.
+const mostLogprobs = 4 << 20
+
 // New returns a server.
 func New(c Config) *Server {
-	s := &Server{Config: c, mux: http.NewServeMux(), started: time.Now(),
-		prompts: semaphore.NewWeighted(max(c.MaxBody, mostPrompts))}
+	s := &Server{Config: c, mux: http.NewServeMux(), started: time.Now()}
+	s.Prompts = cmp.Or(c.Prompts, semaphore.NewWeighted(max(c.MaxBody, mostPrompts)))
 	s.mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 	})
@@ -214,7 +219,6 @@ func (s *Server) post(handle func(w http.ResponseWriter, r *request) error) http
 		}
 		if err == nil { // the body of an unauthorised client has the shorter limit of the connection
 			_ = control.SetReadDeadline(time.Now().Add(s.Timeout))
-			_ = control.SetWriteDeadline(time.Now().Add(s.Timeout + time.Minute))
 			body, err = s.receive(w, r)
 		}
 		if err == nil {
@@ -245,10 +249,10 @@ func (s *Server) post(handle func(w http.ResponseWriter, r *request) error) http
 func (s *Server) answer(w http.ResponseWriter, q *request, body []byte,
 	handle func(http.ResponseWriter, *request) error) error {
 	weight := max(int64(len(body)), s.MaxBody/mostPrompts, 1)
-	if err := s.prompts.Acquire(q.ctx, weight); err != nil {
+	if err := s.Prompts.Acquire(q.ctx, weight); err != nil {
 		return err
 	}
-	q.encoded = sync.OnceFunc(func() { s.prompts.Release(weight) })
+	q.encoded = sync.OnceFunc(func() { s.Prompts.Release(weight) })
 	defer q.encoded()
 	if err := q.read(s, body); err != nil {
 		return err
@@ -270,21 +274,39 @@ func (s *Server) authorised(r *http.Request) error {
 		Message: "the header Authorization must be \"Bearer KEY\" with the key of this server"}
 }
 
-// reserve counts n replies, or returns an error with status 429 if too many wait for a slot.
-func (s *Server) reserve(n int) (release func(), err error) {
-	if most := s.Batcher.Slots() + s.Queue; n > most {
-		return nil, bad("n", "unsupported_value", "a request has at most %d replies on this server; got %d", most, n)
+// reserve counts the replies of a request and their logprobs until release, or returns an error with status 429 if the
+// requests before it leave too little.
+func (s *Server) reserve(q *request, choices []*choice) (release func(), err error) {
+	n, logprobs, most := int64(len(choices)), int64(0), int64(s.Batcher.Slots()+s.Queue)
+	for _, c := range choices {
+		if logprobs += int64(c.room); c.echo {
+			logprobs += int64(len(c.prompt))
+		}
 	}
-	if s.replies.Add(int64(n)) > int64(s.Batcher.Slots()+s.Queue) {
-		s.replies.Add(int64(-n))
+	if logprobs *= int64(1 + q.top); !q.logprobs {
+		logprobs = 0
+	}
+	if n > most || logprobs > mostLogprobs {
+		return nil, bad("n", "unsupported_value", "a request has at most %d replies on this server, which may get %d "+
+			"logprobs, alternatives included; got %d and %d: fewer prompts, n, max_tokens or alternatives need less", most,
+			mostLogprobs, n, logprobs)
+	}
+	release = func() {
+		s.replies.Add(-n)
+		s.logprobs.Add(-logprobs)
+	}
+	replies, all := s.replies.Add(n), s.logprobs.Add(logprobs)
+	if replies > most || all > mostLogprobs && logprobs > 0 {
+		release()
 		return nil, s.full()
 	}
-	return func() { s.replies.Add(int64(-n)) }, nil
+	return release, nil
 }
 
 func (s *Server) full() error {
 	return &apiError{status: http.StatusTooManyRequests, Type: "rate_limit_error", Code: "queue_full",
-		Message: fmt.Sprintf("%d replies are sampled at once and %d may wait; try again later", s.Batcher.Slots(), s.Queue)}
+		Message: fmt.Sprintf("%d replies are sampled at once, %d may wait, and they may get %d logprobs; try again later",
+			s.Batcher.Slots(), s.Queue, mostLogprobs)}
 }
 
 // apiError is an error in the form of OpenAI's API.
@@ -319,6 +341,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 		status, text = http.StatusInternalServerError, []byte(`{"error":{"message":"internal error","type":"server_error"}}`)
 	}
 	w.Header().Set("Content-Type", "application/json")
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(time.Minute)) // a client may read nothing
 	w.WriteHeader(status)
 	_, _ = w.Write(append(text, '\n')) // an error means that the client has left
 }
