@@ -170,6 +170,8 @@ func TestCallsThatTakeTooMuchAbandonTheEpisode(t *testing.T) {
 			"cp('docs', 'b')", "mkdir('c')", "mv('docs', 'c')", "mv('b', 'c')", "mv('c', 'docs')"), "find()")},
 		"deep paths": {"GorillaFileSystem", append(repeat(30, "mkdir("+letters[:600]+"')", "cd("+letters[:600]+"')"),
 			append(files(1000), "cd('/')", "cd('..')", "find('/')")...)},
+		"deep lists": {"GorillaFileSystem", append(repeat(9,
+			"echo("+strings.Repeat("[", 180)+"cat('a.txt')"+strings.Repeat("]", 180)+", 'a.txt')"), "cat('a.txt')")},
 		"a message": {"MessageAPI", append([]string{"message_login('USR001')"}, repeat(20,
 			"send_message('USR002', [view_messages_sent(), view_messages_sent()])")...)},
 		"a ticket": {"TicketAPI", append([]string{"ticket_login('a', 'b')", "create_ticket(title='t')"}, repeat(20,
@@ -209,6 +211,53 @@ func files(n int) (calls []string) {
 		calls = append(calls, "touch('"+strings.Repeat("b", i%50)+fmt.Sprint(i)+"')")
 	}
 	return calls
+}
+
+// TestLongCallsTakeLittleTime evaluates calls that took a minute or 2 GiB, and the work of those with many digits.
+func TestLongCallsTakeLittleTime(t *testing.T) {
+	task := filesTask()
+	task.Classes = []string{"TicketAPI", "MathAPI"}
+	var keywords, fields strings.Builder
+	for i := range 140_000 {
+		fmt.Fprintf(&keywords, "k%x=1,", i)
+		fmt.Fprintf(&fields, "'%x':1,", i)
+	}
+	tuples := "{" + strings.Repeat("(", 190) + "'a'" + strings.Repeat(",)", 190) + ": 1}"
+	e := start(t, task, Settings{})
+	tickets := append([]string{"ticket_login('a', 'b')"}, slices.Repeat([]string{"create_ticket('t')"}, 2000)...)
+	steps(t, e, append(tickets, "get_user_tickets('"+strings.Repeat("Ä", 500_000)+"')"))
+	for call, want := range map[string]string{
+		"logout(" + tuples + ")":                    "takes 1 positional argument",
+		"logout(" + keywords.String() + ")":         "unexpected keyword argument 'k0'",
+		"edit_ticket(1, {" + fields.String() + "})": "Invalid fields for update: 0, 1,",
+	} {
+		if got := e.policy.run(call); !strings.Contains(got.Text, want) {
+			t.Errorf("%.20s replies %.100q, want %q", call, got.Text, want)
+		}
+	}
+	before := e.policy.work
+	e.policy.run("square_root(2, 5000)")
+	if work := e.policy.work - before; work < 1_000_000 {
+		t.Errorf("a root of 5,000 digits is work of %d bytes, want 1,000,000", work)
+	}
+}
+
+// TestADirectoryInManyPlacesEndsAWalk adds entries to directories that the tree contains thousands of times.
+func TestADirectoryInManyPlacesEndsAWalk(t *testing.T) {
+	doubled := func(dir string) (calls []string) {
+		for range 13 {
+			calls = append(calls, "cp('"+dir+"', 'b')", "mkdir('c')", "mv('"+dir+"', 'c')", "mv('b', 'c')", "mv('c', '"+dir+"')")
+		}
+		return calls
+	}
+	outcomes, err := start(t, filesTask(), Settings{}).StepOutcomes(slices.Concat([]string{"mkdir('V')", "cd('V')",
+		"mkdir('P')", "mkdir('Q')", "cd('..')", "cp('V', 'D')", "cp('V', 'G')", "cd('D')", "rm('Q')", "cd('..')", "cd('G')",
+		"rm('P')", "cd('..')", "mkdir('S')", "cd('S')", "touch('x')", "cd('..')"}, doubled("D"), doubled("G"), doubled("S"),
+		[]string{"mv('G', 'V')", "mv('S', 'V')", "mv('D', 'V')", "cd('V')", "cp('S', 'Q')", "cp('G', 'P')", "du()"}))
+	must.OK(t, err)
+	if last := outcomes[len(outcomes)-1].Text; !strings.Contains(last, "du visits more than") {
+		t.Errorf("du replies %.200q", last)
+	}
 }
 
 // TestLongNumbersTakeLittleTime evaluates calls that took from 3 seconds to minutes: their numbers end early.

@@ -88,8 +88,9 @@ const (
 	textWork = 16           // work of a byte of a result as text, which a conversation has in memory several times
 	callWork = 1 << 10      // work of a call, besides the bytes of its arguments, its result and the state
 
-	// Every fourth call weighs the state of its instance, so that replay is fast. No call more than doubles a state,
-	// so a state stays below 64 MiB until it is weighed.
+	// Every fourth call weighs the state of its instance, so that replay is fast. Until then each text stays below
+	// 64 MiB, because no call more than doubles it; but a directory in many places may have any number of entries
+	// (api.maxEntries).
 	weighEvery = 4
 )
 
@@ -110,7 +111,7 @@ func (in *instances) weigh(what string, limit int, values ...py.Value) error {
 // call executes a tool on instance i, with the arguments in the order of the signature. The error is the tool's, or a
 // MemoryError. The call has changed the instance even if its result or the new state exceeds a limit.
 func (in *instances) call(t tool, i int, args []py.Value) (v py.Value, err error) {
-	in.work += callWork
+	in.work += callWork + api.DigitsWork(t.method.Name, args)
 	if err := in.weigh("the arguments", maxValue, args...); err != nil {
 		return nil, err
 	}

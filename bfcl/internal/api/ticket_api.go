@@ -1,6 +1,11 @@
 package api
 
-import "rcgrpo/bfcl/internal/py"
+import (
+	"strings"
+	"sync"
+
+	"rcgrpo/bfcl/internal/py"
+)
 
 var ticketMethods = []Method{
 	on3("create_ticket", (*ticketAPI).create,
@@ -133,22 +138,19 @@ func (t *ticketAPI) edit(id, updates py.Value) py.Value {
 		return ticketMissing(id)
 	}
 	fields := asDict(updates, "keys")
-	refused, n := "", 0
+	var refused []string
 	for key := range fields.All() {
 		name, isText := key.(string)
 		switch {
 		case isText && (name == "title" || name == "description" || name == "status" || name == "priority"):
 			continue
 		case !isText:
-			panic(py.Raise("TypeError", "sequence item %d: expected str instance, %s found", n, py.TypeName(key)))
-		case n > 0:
-			refused += ", "
+			panic(py.Raise("TypeError", "sequence item %d: expected str instance, %s found", len(refused), py.TypeName(key)))
 		}
-		refused += name
-		n++
+		refused = append(refused, name)
 	}
-	if n > 0 {
-		return errorReply("Invalid fields for update: " + refused)
+	if len(refused) > 0 {
+		return errorReply("Invalid fields for update: " + strings.Join(refused, ", "))
 	}
 	for key, val := range fields.All() {
 		if val == nil {
@@ -175,8 +177,9 @@ func (t *ticketAPI) ofUser(status py.Value) py.Value {
 		return own
 	}
 	matching := py.NewList()
+	wanted := sync.OnceValue(func() string { return lower(status) }) // it may have megabytes
 	for _, ticket := range own.Items {
-		if lower(field(ticket, "status")) == lower(status) {
+		if lower(field(ticket, "status")) == wanted() {
 			matching.Append(ticket)
 		}
 	}

@@ -258,18 +258,33 @@ func hashKey(v Value) (any, error) {
 		return bigKey(v.String()), nil
 	case Tuple:
 		var b strings.Builder
-		for _, item := range v {
-			h, err := hashKey(item)
-			if err != nil {
-				return nil, err
-			}
-			fmt.Fprintf(&b, "%T %#v,", h, h)
-		}
-		return tupleKey(b.String()), nil
+		err := v.writeKey(&b)
+		return tupleKey(b.String()), err
 	case Opaque:
 		return v, nil
 	}
 	return nil, Raise("TypeError", "unhashable type: '%s'", TypeName(v))
+}
+
+// writeKey writes the keys of the items in parentheses. Strings are quoted, but not the text of a tuple in the tuple,
+// because each level would double the escapes.
+func (t Tuple) writeKey(b *strings.Builder) error {
+	b.WriteByte('(')
+	for _, item := range t {
+		if inner, ok := item.(Tuple); ok {
+			if err := inner.writeKey(b); err != nil {
+				return err
+			}
+			continue
+		}
+		h, err := hashKey(item)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(b, "%T %#v,", h, h)
+	}
+	b.WriteByte(')')
+	return nil
 }
 
 // Set is a Python set in insertion order; Python's order is arbitrary.

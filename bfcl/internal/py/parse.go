@@ -316,10 +316,14 @@ func (p *parser) primary() Expr {
 
 func (p *parser) call(f Expr) Expr {
 	p.push('(')
-	c := &Call{Func: f}
+	c, seen := &Call{Func: f}, map[string]bool{}
 	for p.err == nil && p.peek() != ')' {
 		if name := p.word(); name != "" && p.followedByAssign(name) {
-			p.callKeyword(c, name)
+			c.Keywords = append(c.Keywords, p.callKeyword(name))
+			if seen[name] {
+				p.fail("keyword argument repeated: %s", name)
+			}
+			seen[name] = true
 		} else {
 			arg := p.expr()
 			if len(c.Keywords) > 0 {
@@ -335,20 +339,13 @@ func (p *parser) call(f Expr) Expr {
 	return c
 }
 
-func (p *parser) callKeyword(c *Call, name string) {
+func (p *parser) callKeyword(name string) Keyword {
 	if reserved[name] {
 		p.fail("expression cannot contain assignment, perhaps you meant \"==\"?")
-		return
 	}
 	p.keyword(name)
 	p.op("=")
-	value := p.expr()
-	for _, k := range c.Keywords {
-		if k.Name == name {
-			p.fail("keyword argument repeated: %s", name)
-		}
-	}
-	c.Keywords = append(c.Keywords, Keyword{name, value})
+	return Keyword{name, p.expr()}
 }
 
 // followedByAssign reports whether the next word is followed by a single "=".

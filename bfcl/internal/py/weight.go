@@ -18,9 +18,15 @@ func weighAll(limit, depth int, values []Value) (w int) {
 }
 
 // weigh is Weigh of one value at a depth of nesting. It allocates nothing, because calls of an episode weigh the state.
+// Values nested deeper than maxDepth exceed the limit, because printing them needs the square of their depth; but
+// objects may contain themselves.
 func weigh(limit, depth int, v Value) int {
 	w := 8
 	if depth > maxDepth {
+		switch v.(type) {
+		case *List, *Dict, *Set, Tuple:
+			return limit + 1
+		}
 		return w
 	}
 	switch v := v.(type) {
@@ -47,8 +53,10 @@ func weigh(limit, depth int, v Value) int {
 			w += weigh(limit-w, depth+1, v.entries[i].key) + weigh(limit-w, depth+1, v.entries[i].val)
 		}
 	case Weigher:
-		a, b := v.PyParts()
-		w += weigh(limit-w, depth+1, a) + weigh(limit-w, depth+1, b)
+		if depth < maxDepth {
+			a, b := v.PyParts()
+			w += weigh(limit-w, depth+1, a) + weigh(limit-w, depth+1, b)
+		}
 	}
 	return w
 }
