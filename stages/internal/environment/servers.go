@@ -73,11 +73,13 @@ const (
 	maxUnasked = 2 * maxLine
 	perMessage = 4 << 10 // bytes that a message takes besides its line
 	perObject  = 64      // bytes that an object or array counts for: the SDK makes hundreds of one of three bytes
+	perValue   = 16      // bytes that another value counts for: the SDK makes forty of one of two bytes
 )
 
-// weigh returns the bytes of a piece of JSON, with perObject for each object and array.
+// weigh returns the bytes of a piece of JSON, with perObject for each object and array, and perValue for each comma.
 func weigh(p []byte) int {
-	return len(p) + perObject*(bytes.Count(p, []byte{'{'})+bytes.Count(p, []byte{'['}))
+	return len(p) + perObject*(bytes.Count(p, []byte{'{'})+bytes.Count(p, []byte{'['})) +
+		perValue*bytes.Count(p, []byte{','})
 }
 
 var errUnasked = fmt.Errorf("the server has written more than %d bytes, or too many objects, for one call", maxUnasked)
