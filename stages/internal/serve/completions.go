@@ -87,7 +87,6 @@ func (s *Server) readPrompts(raw json.RawMessage, reward string) (prompts [][]in
 	case json.Unmarshal(raw, &ids) == nil:
 		lists = [][]int32{ids}
 	case json.Unmarshal(raw, &some) == nil:
-		lists = nil
 	case json.Unmarshal(raw, &lists) == nil:
 		some = nil
 	default:
@@ -96,11 +95,9 @@ func (s *Server) readPrompts(raw json.RawMessage, reward string) (prompts [][]in
 	if n, most := max(len(some), len(lists)), s.Batcher.Slots()+s.Queue; n == 0 || n > most {
 		return nil, nil, bad("prompt", "", "a request has between 1 and %d prompts; got %d", most, n)
 	}
-	if len(lists) == 0 {
-		for _, text := range some {
-			text = s.Codec.Insert(text, reward)
-			prompts, texts = append(prompts, s.memory.Encode(s.Tokenizer, text)), append(texts, text)
-		}
+	for _, text := range some {
+		text = s.Codec.Insert(text, reward)
+		prompts, texts = append(prompts, s.memory.Encode(s.Tokenizer, text)), append(texts, text)
 	}
 	for _, ids := range lists {
 		prompts, texts = append(prompts, ids), append(texts, "")

@@ -314,6 +314,25 @@ func TestAConversationIsWrittenAMinuteAfterItsLastReply(t *testing.T) {
 	})
 }
 
+// Eighty requests of 128 kB for eight replies to the id of a long token held 4.4 GB for a minute.
+func TestOpenConversationsHaveALimitOfBytes(t *testing.T) {
+	s := newLab(t, "qwen", 1, nil, nil).Server
+	l := must.Get(NewLog(filepath.Join(t.TempDir(), rl.TrajectoriesFile)))(t)
+	const others = openBytes - 30
+	l.bytes = others
+	for i := range int32(3) {
+		must.OK(t, l.add(&choice{s: s, q: &request{}, prompt: []int32{i}, draws: []rl.Draw{{Token: 9}}}))
+	}
+	if got := logRows(t, l.path); len(got) != 2 || len(l.open) != 1 || l.bytes != others+l.open[0].bytes {
+		t.Errorf("got %q, %d open conversations and %d bytes, want the rows of two and the bytes of the third", got,
+			len(l.open), l.bytes-others)
+	}
+	must.OK(t, l.Close())
+	if l.bytes != others {
+		t.Errorf("%d bytes are left of no conversation", l.bytes-others)
+	}
+}
+
 // Ten requests of 115 bytes for eight replies with 20 alternatives held 3 GB until their clients read them.
 func TestLogprobsInMemoryHaveALimit(t *testing.T) {
 	l := newLab(t, "qwen", 4, nil, func(c *Config) { c.Queue = 600 })
