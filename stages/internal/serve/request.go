@@ -168,10 +168,9 @@ func (q *request) common() error {
 		return err
 	}
 	q.usage = options.Usage
+	q.seed = rand.Uint64() >> 11 // exact in JavaScript
 	if seed != nil {
 		q.seed = uint64(*seed)
-	} else {
-		q.seed = rand.Uint64() >> 11 // exact in JavaScript
 	}
 	switch {
 	case limited && q.max < 1:
