@@ -505,13 +505,15 @@ func (e *sessionEpisode) call(ctx context.Context, c call) (text string, failed 
 	if err != nil {
 		return "", false, e.session.fault(ctx, "tools/call", e.task.ID, err, limit)
 	}
+	e.writing.Lock()
+	defer e.writing.Unlock()
 	var texts []string
 	for _, content := range result.Content {
 		if t, ok := content.(*mcp.TextContent); ok {
 			texts = append(texts, t.Text)
 			continue
 		}
-		raw, err := json.Marshal(content)
+		raw, err := content.MarshalJSON()
 		if err != nil {
 			return "", false, err
 		}

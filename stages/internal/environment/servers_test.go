@@ -591,6 +591,31 @@ func TestAnswersHaveAtMostAsManyObjectsAsTheirLimit(t *testing.T) {
 	}
 }
 
+// Eight answers with a link of 15 MiB, each of whose characters is escaped in JSON, took 4.6 GB.
+func TestOneResultIsWrittenAtATime(t *testing.T) {
+	called, ended := make(chan bool, 9), make(chan bool)
+	s, _ := notes(t, map[string]string{}, addressed(t, func(_ http.ResponseWriter, _ *http.Request, body string) bool {
+		if strings.Contains(body, `"tools/call"`) {
+			called <- true
+		}
+		return false
+	}))
+	must.OK(t, s.check(t.Context()))
+	s.writing.Lock() // as another session
+	go func() {
+		played(t, s, tasksOf(t, s, "a"))
+		close(ended)
+	}()
+	<-called
+	select {
+	case <-called: // of the second turn
+		t.Error("a result was written beside another")
+	case <-time.After(50 * time.Millisecond):
+	}
+	s.writing.Unlock()
+	<-ended
+}
+
 // In the version after sessionVersion, the SDK keeps lists: a page without tools that is its own next page never ends.
 func TestServersWithoutSessionsAreRefused(t *testing.T) {
 	at := addressed(t, answers("initialize", `{"protocolVersion": "2026-07-28", "capabilities": {}, "serverInfo": {}}`))
