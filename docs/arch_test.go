@@ -36,7 +36,7 @@ var ladder = map[string]string{
 		"reports/page stages stages/rl",
 	"engine": "engine/artifact engine/internal/alive engine/internal/disk engine/journal engine/lang " +
 		"engine/machine engine/plan engine/proc engine/remote engine/runs engine/sched",
-	"engine/artifact":       "engine/internal/alive engine/internal/disk engine/journal",
+	"engine/artifact":       "engine/internal/alive engine/internal/disk engine/journal internal/nesting",
 	"engine/enginetest":     "engine engine/artifact engine/lang engine/plan engine/remote engine/runs internal/must",
 	"engine/internal/alive": "engine/internal/disk engine/proc",
 	"engine/internal/dag":   "",
