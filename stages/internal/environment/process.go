@@ -195,11 +195,7 @@ func atEnd(err error) bool {
 
 // quote shortens a line.
 func quote(line []byte) string {
-	const most = 200
-	if len(line) > most {
-		return fmt.Sprintf("%q…", line[:most])
-	}
-	return fmt.Sprintf("%q", line)
+	return fmt.Sprintf("%.200q", line)
 }
 
 func (c *process) deliver(line []byte) error {

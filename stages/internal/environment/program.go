@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"rcgrpo/engine/artifact"
@@ -179,15 +180,17 @@ func (p *Description) environ(dir string) ([]string, error) {
 	return env, nil
 }
 
-// secretValues returns the values of the secrets.
+// secretValues returns the values of the secrets, and the tokens of those like "Bearer TOKEN".
 func (p *Description) secretValues() (values []string) {
 	names := slices.Clone(p.Secrets)
 	if p.Server != nil {
 		names = slices.AppendSeq(names, maps.Values(p.Server.Headers))
 	}
 	for _, name := range names {
-		if value := os.Getenv(name); value != "" {
-			values = append(values, value)
+		value := os.Getenv(name)
+		values = append(values, value)
+		if _, token, _ := strings.Cut(value, " "); len(token) >= 8 { // a shorter one may be in ordinary text
+			values = append(values, token)
 		}
 	}
 	return values

@@ -3,6 +3,7 @@ package environment
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -63,6 +64,7 @@ type session struct {
 	names   map[string]string // of the server, by that of the tool
 	left    atomic.Int64      // bytes that the process may write before the next call
 	cancel  func()            // ends the requests to a URL, and what is written to the process
+	secrets *proc.Secrets     // masked in errors, which quote headers of the server
 }
 
 // maxUnasked limits what the process of a server writes for one call: its answer, notifications, and requests, which
@@ -70,9 +72,15 @@ type session struct {
 const (
 	maxUnasked = 2 * maxLine
 	perMessage = 4 << 10 // bytes that a message takes besides its line
+	perObject  = 64      // bytes that an object or array counts for: the SDK makes hundreds of one of three bytes
 )
 
-var errUnasked = fmt.Errorf("the server has written more than %d bytes for one call", maxUnasked)
+// weigh returns the bytes of a piece of JSON, with perObject for each object and array.
+func weigh(p []byte) int {
+	return len(p) + perObject*(bytes.Count(p, []byte{'{'})+bytes.Count(p, []byte{'['}))
+}
+
+var errUnasked = fmt.Errorf("the server has written more than %d bytes, or too many objects, for one call", maxUnasked)
 
 // metered is the output of the process of a session.
 type metered struct {
@@ -82,7 +90,7 @@ type metered struct {
 
 func (m metered) Read(p []byte) (int, error) {
 	n, err := m.Reader.Read(p)
-	if m.left.Add(-int64(n+perMessage*bytes.Count(p[:n], []byte{'\n'}))) < 0 {
+	if m.left.Add(-int64(weigh(p[:n])+perMessage*bytes.Count(p[:n], []byte{'\n'}))) < 0 {
 		return 0, errUnasked
 	}
 	return n, err
@@ -111,7 +119,7 @@ func (s *Servers) connect(ctx context.Context, task string) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &session{dir: dir}
+	o := &session{dir: dir, secrets: s.secrets}
 	o.left.Store(maxUnasked)
 	requests, end := context.WithCancel(context.WithoutCancel(ctx))
 	o.cancel = func() {
@@ -225,7 +233,7 @@ func (a *ownTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		end()
 		return nil, a.secrets.Error(err)
 	}
-	body := &bounded{answer.Body, maxLine + 1, end}
+	body := &bounded{answer.Body, maxLine, end}
 	answer.Body = struct {
 		io.Reader
 		io.Closer
@@ -233,7 +241,7 @@ func (a *ownTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// bounded is the body of an answer. More than left bytes are an error.
+// bounded is the body of an answer. More than left bytes, as weigh counts them, are an error.
 type bounded struct {
 	io.ReadCloser
 	left int
@@ -246,16 +254,18 @@ func (b *bounded) Close() error {
 }
 
 func (b *bounded) Read(p []byte) (int, error) {
-	if b.left == 0 {
-		return 0, fmt.Errorf("the answer has more than %d bytes", maxLine)
+	n, err := b.ReadCloser.Read(p)
+	if b.left -= weigh(p[:n]); b.left < 0 {
+		return 0, fmt.Errorf("the answer has more than %d bytes, or too many objects", maxLine)
 	}
-	n, err := b.ReadCloser.Read(p[:min(len(p), b.left)])
-	b.left -= n
 	return n, err
 }
 
 // readTools lists the tools of the server.
 func (o *session) readTools(ctx context.Context) error {
+	if v := o.InitializeResult().ProtocolVersion; v > sessionVersion { // lists of which may be cached, without end
+		return fmt.Errorf("the server answers with version %s of the protocol, later than %s", v, sessionVersion)
+	}
 	o.names = map[string]string{}
 	for tool, err := range o.Tools(ctx, nil) {
 		if err != nil {
@@ -323,7 +333,7 @@ func (o *session) fault(ctx context.Context, method, task string, err error, lim
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	text := fmt.Sprintf("%.1000s", err.Error()) // the server may have written most of it
+	text := fmt.Sprintf("%.1000s", o.secrets.Mask(err.Error())) // the server may have written most of it
 	// A write to the process ends with the second error.
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
 		text = fmt.Sprintf("no answer to %s within %v", method, limit)
@@ -397,10 +407,7 @@ func compact(raw []byte) string {
 // Start implements rl.Environment. It waits while all places are taken.
 func (s *Servers) Start(ctx context.Context, t *bfcl.Task, o rl.StartOptions) (rl.Env, error) {
 	row, err := readRow(t)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.Broken(); err != nil {
+	if err = cmp.Or(err, s.Broken()); err != nil {
 		return nil, err
 	}
 	select {
@@ -408,8 +415,8 @@ func (s *Servers) Start(ctx context.Context, t *bfcl.Task, o rl.StartOptions) (r
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	e := &sessionEpisode{row: row, leave: func() { <-s.places }, turns: turns{launcher: s.launcher, task: t,
-		alone: o.Alone, system: row.System, user: row.User[0], most: s.steps}}
+	e := &sessionEpisode{row: row, made: []madeCall{}, leave: func() { <-s.places },
+		turns: turns{launcher: s.launcher, task: t, alone: o.Alone, system: row.System, user: row.User[0], most: s.steps}}
 	if e.session, err = s.connect(ctx, t.ID); err != nil {
 		e.leave()
 		return nil, e.report(err, "")
@@ -537,8 +544,7 @@ func (e *sessionEpisode) score(ctx context.Context, words []string) (float64, er
 	if err != nil {
 		return 0, err
 	}
-	made := append([]madeCall{}, e.made...)
-	line, err := json.Marshal(map[string]any{"task": e.task.Spec, "calls": made, "text": e.text})
+	line, err := json.Marshal(map[string]any{"task": e.task.Spec, "calls": e.made, "text": e.text})
 	if err != nil {
 		return 0, err
 	}

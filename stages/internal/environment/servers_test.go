@@ -13,6 +13,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -112,9 +113,11 @@ func says(failure, fault string) bool {
 
 func TestWhatAServerWritesForOneCallIsLimited(t *testing.T) {
 	var left atomic.Int64
-	left.Store(maxUnasked)
-	_, err := io.Copy(io.Discard, metered{strings.NewReader(strings.Repeat("{}\n", maxUnasked/perMessage)), &left})
-	must.Match(t, err, "more than 33554432 bytes")
+	for text, n := range map[string]int{"{}\n": maxUnasked / perMessage, "{},": maxUnasked / perObject} {
+		left.Store(maxUnasked)
+		_, err := io.Copy(io.Discard, metered{strings.NewReader(strings.Repeat(text, n)), &left})
+		must.Match(t, err, "more than 33554432 bytes")
+	}
 }
 
 // notes returns an environment of servers, and its log.
@@ -441,6 +444,24 @@ func TestSecretsOfHeadersStayWithTheirServer(t *testing.T) {
 				"bad "+strings.ReplaceAll(r.Header.Get("Authorization"), "h", "\\u0068"))
 			return true
 		}, "***"},
+		"an error with the token": {func(w http.ResponseWriter, r *http.Request, _ string) bool {
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprintf(w, `{"jsonrpc": "2.0", "id": 1, "error": {"code": 1, "message": %q}}`,
+				strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
+			return true
+		}, "***"},
+		"a type of content": {func(w http.ResponseWriter, r *http.Request, _ string) bool {
+			w.Header().Set("Content-Type", strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
+			return true
+		}, `unsupported content type "***"`},
+		"another session": {func(w http.ResponseWriter, r *http.Request, _ string) bool {
+			w.Header().Set("Mcp-Session-Id", r.Header.Get("Authorization"))
+			return false
+		}, `and "***"`},
+		"a redirect to itself": {func(w http.ResponseWriter, r *http.Request, _ string) bool {
+			http.Redirect(w, r, "/"+url.PathEscape(r.Header.Get("Authorization")), http.StatusTemporaryRedirect)
+			return true
+		}, `Post "/***": the server redirects more`},
 		"a malformed header": {func(w http.ResponseWriter, r *http.Request, _ string) bool {
 			conn, _, _ := w.(http.Hijacker).Hijack()
 			io.WriteString(conn, "HTTP/1.1 200 OK\r\n"+r.Header.Get("Authorization")+" is no header\r\n\r\n")
@@ -547,6 +568,44 @@ func TestErrorsOfServersAreShort(t *testing.T) {
 	must.Match(t, err, "unsupported protocol version")
 	if len(err.Error()) > 2000 {
 		t.Errorf("the error has %d bytes", len(err.Error()))
+	}
+}
+
+// The SDK makes hundreds of bytes of an object, and takes 15 microseconds for a tool; 16 MiB have millions of both, and
+// as gzip they are a few kilobytes.
+func TestAnswersHaveAtMostAsManyObjectsAsTheirLimit(t *testing.T) {
+	for method, member := range map[string]string{"tools/list": "tools", "tools/call": "content"} {
+		at := addressed(t, answers(method, fmt.Sprintf(`{"%s":[%s{}]}`, member, strings.Repeat("{},", maxLine/perObject))))
+		s, _ := notes(t, map[string]string{}, at)
+		err := s.check(t.Context())
+		if method == "tools/call" {
+			must.OK(t, err)
+			err = errors.New(played(t, s, tasksOf(t, s, "a"))[0].Failure)
+		}
+		must.Match(t, err, "the answer has more than 16777216 bytes, or too many objects")
+	}
+}
+
+// In the version after sessionVersion, the SDK keeps lists: a page without tools that is its own next page never ends.
+func TestServersWithoutSessionsAreRefused(t *testing.T) {
+	at := addressed(t, answers("initialize", `{"protocolVersion": "2026-07-28", "capabilities": {}, "serverInfo": {}}`))
+	s, _ := notes(t, map[string]string{}, at)
+	must.Match(t, s.check(t.Context()), "version 2026-07-28 of the protocol, later than 2025-11-25")
+}
+
+// answers answers the requests of a method with a result.
+func answers(method, result string) func(http.ResponseWriter, *http.Request, string) bool {
+	return func(w http.ResponseWriter, _ *http.Request, body string) bool {
+		var q struct {
+			ID     json.RawMessage
+			Method string
+		}
+		if json.Unmarshal([]byte(body), &q) != nil || q.Method != method {
+			return false
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"jsonrpc": "2.0", "id": %s, "result": %s}`, q.ID, result)
+		return true
 	}
 }
 

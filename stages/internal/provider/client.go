@@ -177,13 +177,11 @@ func (c *Client) complete(row *Row, r *http.Response, text []byte, err error) {
 		row.Status = r.StatusCode
 	}
 	switch {
-	case err != nil && r == nil: // not charged, unless the request had arrived
+	case err != nil: // without any reply, it is not charged, unless the request had arrived
 		row.Outcome, row.Error = OutcomeRetry, err.Error()
-		if !errors.Is(err, context.DeadlineExceeded) {
+		if r == nil && !errors.Is(err, context.DeadlineExceeded) {
 			row.Dollars = 0
 		}
-	case err != nil: // a reply that was cut
-		row.Outcome, row.Error = OutcomeRetry, err.Error()
 	case row.Status == http.StatusOK:
 		a, err := readReply(apis[c.settings.API], text)
 		if err != nil {

@@ -129,8 +129,7 @@ func (d *dialogue) setTools(tools []rl.Tool) (err error) {
 		return nil
 	}
 	first := !d.started
-	d.started = true
-	d.offered = names
+	d.started, d.offered = true, names
 	if s.Mode == ModePrompt {
 		if first {
 			d.system, err = d.documents.SystemPrompt(names)

@@ -197,10 +197,9 @@ func (r *Row) check(s *Settings, p Price) error {
 func near(a, b float64) bool { return math.Abs(a-b) <= 1e-9*max(1, math.Abs(a)) }
 
 func (c Cost) equal(o Cost) bool {
-	models := slices.Equal(c.Models, o.Models)
-	dollars := near(c.Dollars, o.Dollars)
+	same := slices.Equal(c.Models, o.Models) && near(c.Dollars, o.Dollars)
 	c.Models, o.Models, c.Dollars, o.Dollars = nil, nil, 0, 0
-	return models && dollars && fmt.Sprint(c) == fmt.Sprint(o)
+	return same && fmt.Sprint(c) == fmt.Sprint(o)
 }
 
 // difference names the first difference between a recorded trajectory and the replayed one; "" if they are equal.
