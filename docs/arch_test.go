@@ -40,7 +40,7 @@ var ladder = map[string]string{
 	"engine/enginetest":     "engine engine/artifact engine/lang engine/plan engine/remote engine/runs internal/must",
 	"engine/internal/alive": "engine/internal/disk engine/proc",
 	"engine/internal/dag":   "",
-	"engine/internal/disk":  "",
+	"engine/internal/disk":  "internal/nesting",
 	"engine/journal":        "engine/internal/disk",
 	"engine/lang":           "engine/artifact engine/internal/dag engine/internal/disk internal/nesting",
 	"engine/machine": "engine/internal/alive engine/internal/disk engine/lang engine/proc engine/sched " +
