@@ -60,7 +60,7 @@ func TestEveryNumberHasASource(t *testing.T) {
 		known[manifestAddress(r.Address)] = true
 	}
 	for v := range ev.Document.Values {
-		row, _, _ := page.CutLast(v.Name, " | ")
+		row, _, _ := page.CutLast(v.Name(), " | ")
 		if v.Row == 0 || v.Column == 1 ||
 			!v.Figure && (strings.Contains(row, v.Text) || !strings.ContainsAny(v.Text, "0123456789")) {
 			continue
@@ -255,16 +255,16 @@ func followFromTheirSources(t *testing.T, html []byte, store *artifact.Store, on
 			continue
 		}
 		cells++
-		from, named := fmt.Sprint(v.Source.From), valueName{v.In, v.Name}
+		from, named := fmt.Sprint(v.Source.From), valueName{v.In, v.Name()}
 		if parts[from] == nil {
 			parts[from] = must.Get(ev.part(v.Source).recompute(store))(t)
 		}
 		if first, known := shown[named]; known && first != v.Text {
-			t.Errorf("%s: its name %q means another cell too", v.ID(), v.Name)
+			t.Errorf("%s: its name %q means another cell too", v.ID(), v.Name())
 		}
 		shown[named] = v.Text
 		if got, ok := parts[from][named]; got != v.Text {
-			t.Errorf("%s, %s: got %q (%v) from %s alone, want %q", v.ID(), v.Name, got, ok, v.Source, v.Text)
+			t.Errorf("%s, %s: got %q (%v) from %s alone, want %q", v.ID(), v.Name(), got, ok, v.Source, v.Text)
 		}
 	}
 	return cells, len(parts)
