@@ -130,12 +130,11 @@ var errLonger = errors.New("the document gives a longer page")
 
 func (b *bounded) Write(p []byte) (int, error) {
 	n := min(len(p), b.left)
-	b.left -= n
-	b.Buffer.Write(p[:n])
-	if n < len(p) {
+	if b.left -= n; n < len(p) {
+		b.Buffer.Write(p[:n])
 		return n, errLonger
 	}
-	return n, nil
+	return b.Buffer.Write(p)
 }
 
 // place names a position in the text of a page: the cell that contains it, or its line.

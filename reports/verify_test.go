@@ -104,6 +104,12 @@ func TestAForgedDocumentIsFound(t *testing.T) {
 			t.Errorf("%s is forged: got %+v", ids[at], v.Differences)
 		}
 	}
+	library := bytes.LastIndex(html[:bytes.LastIndex(html, []byte("<script>"))], []byte("<script>")) + len("<script>")
+	for _, end := range []int{library, len(html) - 1} { // the library is one long write
+		if v := verified(t, html[:end], store); v.OK() {
+			t.Errorf("a page of %d bytes is cut to %d, and verify finds nothing", len(html), end)
+		}
+	}
 	var b bytes.Buffer
 	ev.Document.Evidence = packedEvidence(html)
 	must.OK(t, ev.Document.HTML(&b))
