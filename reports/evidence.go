@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -83,6 +84,45 @@ func (ev *Evidence) CheckFiles(files map[string][]byte) []string {
 		}
 	}
 	return faults
+}
+
+// CheckExperiment returns an error unless a report of the experiment says what the evidence says: its texts, its
+// comparisons, and the name and design of each input. No artifact contains these, so Verify takes them from the page.
+func (ev *Evidence) CheckExperiment(x *lang.Experiment) error {
+	shown := *ev
+	shown.Arms, shown.Failures, shown.Files, shown.Stages, shown.Document = nil, nil, nil, nil, nil
+	shown.Inputs = slices.DeleteFunc(slices.Clone(ev.Inputs),
+		func(in Input) bool { return in.Role == roleCalls || in.Role == roleReplay }) // no report names these
+	for i := range shown.Inputs {
+		shown.Inputs[i].Key, shown.Inputs[i].Digest = "", ""
+	}
+	for _, n := range x.Nodes {
+		s, ok := n.Stage.(*settings)
+		if !ok {
+			continue
+		}
+		said, err := s.declared(x, n)
+		if err != nil {
+			return err
+		}
+		said.Arms, said.Files = nil, nil
+		if s.Windows == nil {
+			said.Windows = ev.Windows // those that fit the trainings
+		}
+		if said.Compare = (&Study{Compare: said.Compare}).comparisons(); said.Compare == nil {
+			said.Compare = ev.Compare // every arm with the first
+		}
+		said.Inputs = slices.DeleteFunc(said.Inputs, func(in Input) bool { // without those that failed
+			return !slices.ContainsFunc(shown.Inputs, func(o Input) bool { return reflect.DeepEqual(in, o) })
+		})
+		a, _ := json.Marshal(said) // has no field that cannot be marshalled
+		b, _ := json.Marshal(shown)
+		if bytes.Equal(a, b) {
+			return nil
+		}
+	}
+	return errors.New("no report of the experiment has the names of arms, question, notes, comparisons and sections of " +
+		"the page")
 }
 
 func hexSum(text []byte) string {

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
 	"rcgrpo/internal/must"
 	"rcgrpo/reports/page"
 )
@@ -115,6 +116,34 @@ func TestAForgedDocumentIsFound(t *testing.T) {
 	must.OK(t, ev.Document.HTML(&b))
 	if !bytes.Equal(b.Bytes(), html) {
 		t.Error("the document is not the page")
+	}
+}
+
+// No artifact contains the names of arms: a page with two of them exchanged follows from its artifacts. The experiment
+// contradicts it.
+func TestAPageThatItsExperimentContradictsIsFound(t *testing.T) {
+	dir := t.TempDir()
+	for _, failing := range []string{"none", "much"} {
+		html, _, _, _ := runText(t, dir, scriptedExperiment, failing)
+		x, diags := lang.Load(lang.Source{Path: filepath.Join(dir, "scripted.hcl")}, scriptedKinds())
+		if diags.HasErrors() {
+			t.Fatal(diags)
+		}
+		must.OK(t, must.Get(ReadEvidence([]byte(html)))(t).CheckExperiment(x))
+		for name, change := range map[string]func(ev *Evidence){
+			"name":       func(ev *Evidence) { ev.Inputs[0].Label = "None" },
+			"stage":      func(ev *Evidence) { ev.Inputs[0].Address = "stage.sft.warm@1" },
+			"question":   func(ev *Evidence) { ev.Question = "Does it?" },
+			"note":       func(ev *Evidence) { ev.Notes = append(ev.Notes, "99.9 %") },
+			"comparison": func(ev *Evidence) { slices.Reverse(ev.Compare[0].Pairs[0]) },
+			"windows":    func(ev *Evidence) { ev.Windows.Late++ },
+		} {
+			ev := must.Get(ReadEvidence([]byte(html)))(t)
+			change(ev)
+			if err := ev.CheckExperiment(x); err == nil {
+				t.Errorf("failing %s: another %s is not found", failing, name)
+			}
+		}
 	}
 }
 
