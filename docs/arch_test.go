@@ -36,11 +36,11 @@ var ladder = map[string]string{
 		"reports/page stages stages/rl",
 	"engine": "engine/artifact engine/internal/alive engine/internal/disk engine/journal engine/lang " +
 		"engine/machine engine/plan engine/proc engine/remote engine/runs engine/sched",
-	"engine/artifact":       "engine/internal/alive engine/internal/disk engine/journal",
+	"engine/artifact":       "engine/internal/alive engine/internal/disk engine/journal internal/nesting",
 	"engine/enginetest":     "engine engine/artifact engine/lang engine/plan engine/remote engine/runs internal/must",
 	"engine/internal/alive": "engine/internal/disk engine/proc",
 	"engine/internal/dag":   "",
-	"engine/internal/disk":  "",
+	"engine/internal/disk":  "internal/nesting",
 	"engine/journal":        "engine/internal/disk",
 	"engine/lang":           "engine/artifact engine/internal/dag engine/internal/disk internal/nesting",
 	"engine/machine": "engine/internal/alive engine/internal/disk engine/lang engine/proc engine/sched " +
@@ -58,7 +58,7 @@ var ladder = map[string]string{
 	"internal/must":      "",
 	"internal/nesting":   "",
 	"internal/versitygw": "internal/must",
-	"reports": "engine engine/artifact engine/lang engine/plan engine/remote engine/runs stages/rl " +
+	"reports": "engine engine/artifact engine/lang engine/plan engine/remote engine/runs internal/nesting stages/rl " +
 		"stages/rl/blocks stages/rl/objective bfcl reports/page reports/stats",
 	"reports/live":  "engine/lang engine/plan engine/runs",
 	"reports/page":  "reports/stats go-echarts tablewriter",

@@ -79,6 +79,7 @@ func pagesOf(t *testing.T, dir, file string) (pages []page) {
 			must.OK(t, os.WriteFile(filepath.Join(kept, one.name+".json"), one.json, 0o600))
 		}
 		one.checkContents(t, file, p.Store)
+		must.OK(t, must.Get(reports.ReadEvidence(one.html))(t).CheckExperiment(p.Experiment))
 		pages = append(pages, one)
 	}
 	return pages

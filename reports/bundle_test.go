@@ -105,6 +105,46 @@ func TestInvalidEvidenceIsRefused(t *testing.T) {
 	}
 }
 
+// A page of a few kilobytes unpacks to many values: it is refused, or verified in memory like that of a real page.
+func TestEvidenceOfManyValuesNeedsLittleMemory(t *testing.T) {
+	list := func(one string, n int) string { return strings.TrimPrefix(strings.Repeat(","+one, n), ",") }
+	lost := `"records":[{"address":"a","key":"` + strings.Repeat("ab", 32) + `"}],` // which the store lacks
+	document := func(text string) string { return `"document":{"drawn":true,` + text + `}` }
+	table := func(columns, rows string) string {
+		return `"sections":[{"parts":[{"table":{"id":"t","columns":[` + columns + `],"rows":[` + rows + `]}}]}]`
+	}
+	for name, tc := range map[string]struct {
+		text  string
+		want  string // of the error
+		found int    // differences
+	}{
+		"more values than any page": {`"inputs":[` + list("{}", maxEvidenceCommas+2) + `]`, "at most 1500000 are read", 0},
+		"a long source of many cells": {lost + document(`"sources":[{"by":"x","from":["a.manifest","`+
+			strings.Repeat("x", 2<<20)+`"]}],`+table(`{}`, list(`{"cells":[{"source":1}]}`, 1000))), "", 1001},
+		"more differences than a reader needs": {lost + document(`"sources":[{"by":"x","from":["a.manifest"]}],`+
+			table(`{}`, list(`{"cells":[{"source":1}]}`, mostDifferences+1000))), "", mostDifferences + 1},
+		"a row with many names": {document(table(list(`{"left":true}`, 20_000),
+			`{"cells":[`+list(`{"text":"x"}`, 20_000)+`]}`)), "", mostDifferences + 1},
+		"a document that gives a long page": {document(`"sections":[{"parts":[` + list(`{"figure":{}}`, 200_000) + `]}]`),
+			"", 2},
+		"many folded figures": {document(`"sections":[{"parts":[` +
+			list(`{"figure":{"folded":true,"title":"xx"}}`, 30_000) + `]}]`), "", 2},
+	} {
+		html := withEvidence(t, fmt.Appendf(nil, `{"format":%d,%s}`, EvidenceFormat, tc.text))
+		store := must.Get(artifact.Open(filepath.Join(t.TempDir(), "store")))(t)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		v, err := Verify(html, store, nil, nil)
+		runtime.ReadMemStats(&after)
+		if must.Match(t, err, tc.want); err == nil && len(v.Differences) != tc.found {
+			t.Errorf("%s: got %d differences, want %d", name, len(v.Differences), tc.found)
+		}
+		if n := after.TotalAlloc - before.TotalAlloc; n > 400<<20 {
+			t.Errorf("%s: verify allocated %d MiB, want at most 400", name, n>>20)
+		}
+	}
+}
+
 func TestAPageIsReadUpToALimit(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "page.html")
 	must.OK(t, os.WriteFile(file, nil, 0o644))

@@ -9,11 +9,13 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
+	"rcgrpo/internal/nesting"
 	"rcgrpo/reports/page"
 )
 
@@ -82,6 +84,45 @@ func (ev *Evidence) CheckFiles(files map[string][]byte) []string {
 		}
 	}
 	return faults
+}
+
+// CheckExperiment returns an error unless a report of the experiment says what the evidence says: its texts, its
+// comparisons, and the name and design of each input. No artifact contains these, so Verify takes them from the page.
+func (ev *Evidence) CheckExperiment(x *lang.Experiment) error {
+	shown := *ev
+	shown.Arms, shown.Failures, shown.Files, shown.Stages, shown.Document = nil, nil, nil, nil, nil
+	shown.Inputs = slices.DeleteFunc(slices.Clone(ev.Inputs),
+		func(in Input) bool { return in.Role == roleCalls || in.Role == roleReplay }) // no report names these
+	for i := range shown.Inputs {
+		shown.Inputs[i].Key, shown.Inputs[i].Digest = "", ""
+	}
+	for _, n := range x.Nodes {
+		s, ok := n.Stage.(*settings)
+		if !ok {
+			continue
+		}
+		said, err := s.declared(x, n)
+		if err != nil {
+			return err
+		}
+		said.Arms, said.Files = nil, nil
+		if s.Windows == nil {
+			said.Windows = ev.Windows // those that fit the trainings
+		}
+		if said.Compare = (&Study{Compare: said.Compare}).comparisons(); said.Compare == nil {
+			said.Compare = ev.Compare // every arm with the first
+		}
+		said.Inputs = slices.DeleteFunc(said.Inputs, func(in Input) bool { // without those that failed
+			return !slices.ContainsFunc(shown.Inputs, func(o Input) bool { return reflect.DeepEqual(in, o) })
+		})
+		a, _ := json.Marshal(said) // has no field that cannot be marshalled
+		b, _ := json.Marshal(shown)
+		if bytes.Equal(a, b) {
+			return nil
+		}
+	}
+	return errors.New("no report of the experiment has the names of arms, question, notes, comparisons and sections of " +
+		"the page")
 }
 
 func hexSum(text []byte) string {
@@ -193,6 +234,9 @@ func ReadEvidence(html []byte) (*Evidence, error) {
 	if err != nil {
 		return nil, fmt.Errorf("its evidence is damaged: %w", err)
 	}
+	if _, n := nesting.JSON(text); n > maxEvidenceCommas {
+		return nil, fmt.Errorf("its evidence has %d values, and at most %d are read", n, maxEvidenceCommas)
+	}
 	if err := checkVersion(text); err != nil {
 		return nil, err
 	}
@@ -230,11 +274,12 @@ func checkVersion(evidence []byte) error {
 
 // Limits of the evidence in a page.
 const (
-	maxEvidenceBytes = 64 << 20 // with the document
-	maxInputs        = 5_000
-	maxStages        = 5_000
-	maxUses          = 100   // of an artifact in one role, by stages with the same key
-	maxChosen        = 1_000 // sections, items, pairs, maps, notes, arms
+	maxEvidenceBytes  = 64 << 20  // with the document
+	maxEvidenceCommas = 1_500_000 // twice those of the largest page of experiments/; a value may take 350 bytes
+	maxInputs         = 5_000
+	maxStages         = 5_000
+	maxUses           = 100   // of an artifact in one role, by stages with the same key
+	maxChosen         = 1_000 // sections, items, pairs, maps, notes, arms
 )
 
 // notes returns the sentences for the head of the page: the overrides of the run first.

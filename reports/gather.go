@@ -17,15 +17,11 @@ import (
 
 // gathering collects a study from artifacts, for the report stage and for Verify. It reads only the evidence, artifacts
 // and manifests.
-type gathering struct {
-	study  *Study
-	lineal map[string]string // digest of a scored checkpoint -> label
-}
+type gathering struct{ study *Study }
 
-// gather reads the inputs and stages of the evidence, and sets the labels of the inputs, which may follow from the
-// lineage of a policy. store may be nil if no stage has a key.
+// gather reads the inputs and stages of the evidence. store may be nil if no stage has a key.
 func gather(ev *Evidence, open func(*Input) (*artifact.Artifact, error), store *artifact.Store) (*Study, error) {
-	g := &gathering{lineal: map[string]string{}}
+	g := &gathering{}
 	g.study = &Study{Name: ev.Name, Question: ev.Question, Expect: ev.Expect, Notes: ev.notes(), Windows: ev.Windows,
 		Compare: ev.Compare, Sections: ev.Sections, Failures: ev.Failures,
 		References: ev.References, Maps: ev.Maps}
@@ -109,7 +105,6 @@ func (g *gathering) scores(in *Input, a *artifact.Artifact) error {
 		run.Rows = append(run.Rows, Row{row, in.port()})
 	}
 	policy := a.Manifest.Parts["input.policy"]
-	g.lineal[policy] = in.Label
 	if run.Policy != "" && run.Policy != policy {
 		return fmt.Errorf("%s and an evaluation before it evaluate different policies under the name %q: give them "+
 			"different for_each keys, because an arm has one policy per seed", in.port(), in.Label)
@@ -120,13 +115,6 @@ func (g *gathering) scores(in *Input, a *artifact.Artifact) error {
 
 // curve adds a training to the arm of its policy, or to an arm of its own if the policy was not scored.
 func (g *gathering) curve(in *Input, a *artifact.Artifact) error {
-	if in.Label == "" {
-		in.Label = in.Ref.Name
-		if in.Ref.Key != "" {
-			in.Label = instanceName(in.Ref)
-		}
-	}
-	in.Label = cmp.Or(g.lineal[quoted(a.Manifest.Outputs["checkpoint"].Digest)], in.Label)
 	run := g.run(in)
 	rows, err := artifact.AllRows[rl.Metric](a, rl.MetricsFile)
 	if err != nil {

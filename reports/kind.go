@@ -415,60 +415,93 @@ func (s *settings) Publishes(experiment, _ string) []lang.Published {
 	return []lang.Published{{Port: "page", File: HTMLFile, Name: cmp.Or(s.Path, experiment+".html")}}
 }
 
-// newEvidence lists the inputs of the page that exist and all stages behind them, those without a result by their
-// settings; it returns the store too.
-func (s *settings) newEvidence(job *engine.Job) (*Evidence, *artifact.Store, error) {
+// declared returns the evidence of a report without any result: what its experiment says, and all inputs.
+func (s *settings) declared(x *lang.Experiment, node *lang.Node) (*Evidence, error) {
 	ev := &Evidence{
-		Format: EvidenceFormat, Name: job.Experiment.Name, Question: job.Experiment.Question, Expect: job.Experiment.Expect,
-		Notes: s.Notes, Sections: s.Sections, Overrides: job.Experiment.Source.Sets,
-		References: s.References, Maps: s.Maps,
+		Format: EvidenceFormat, Name: x.Name, Question: x.Question, Expect: x.Expect, Notes: s.Notes, Sections: s.Sections,
+		Overrides: x.Source.Sets, References: s.References, Maps: s.Maps, Arms: labels(node, s.Arms),
 	}
-	texts := job.Experiment.SourceFiles()
+	texts := x.SourceFiles()
 	for _, name := range sortedKeys(texts) {
 		ev.Files = append(ev.Files, SourceFile{name, hexSum(texts[name])})
 	}
 	if s.Windows != nil {
 		ev.Windows = *s.Windows
 	}
-	for _, m := range job.Missing() {
-		ev.Failures = append(ev.Failures, page.Failure{Address: m.Address, Cause: m.Why, Log: m.Lines})
-	}
-	node := job.Experiment.Node(job.Address)
-	ev.Arms = labels(node, s.Arms)
 	for _, c := range s.Compare {
 		var err error
 		if c.Pairs, err = c.pairs(node); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		ev.Compare = append(ev.Compare, c)
 	}
-	made := map[string]*artifact.Manifest{} // by address
 	for _, list := range []struct {
 		role string
 		refs []artifact.Ref
 	}{{roleScores, s.Scores}, {roleCurves, s.Curves}, {roleData, s.Data}, {roleTranscripts, s.Transcripts}} {
 		for _, ref := range list.refs {
-			a, err := job.Open(ref)
-			if missing := (*runs.MissingError)(nil); errors.As(err, &missing) {
-				continue // in ev.Failures
-			}
-			if err != nil {
-				return nil, nil, err
-			}
 			edge, ok := node.Input(ref)
 			if !ok {
-				return nil, nil, fmt.Errorf("%s reads %s.%s, which is not an input of it", node.Address, ref.Kind, ref.Name)
+				return nil, fmt.Errorf("%s reads %s.%s, which is not an input of it", node.Address, ref.Kind, ref.Name)
 			}
-			input := Input{Role: list.role, Ref: edge.Ref, Address: edge.From.Address, Key: a.Manifest.Key, Digest: a.Digest}
-			if list.role == roleScores || list.role == roleTranscripts {
+			input := Input{Role: list.role, Ref: edge.Ref, Address: edge.From.Address}
+			switch list.role {
+			case roleScores, roleTranscripts:
 				input.Label = label(node, ref)
+			case roleCurves:
+				input.Label = s.curveLabel(node, edge)
 			}
 			if list.role == roleScores || list.role == roleCurves {
 				input.Design = designOf(edge.From, edge.Ref)
 			}
 			ev.Inputs = append(ev.Inputs, input)
-			made[edge.From.Address] = a.Manifest
 		}
+	}
+	return ev, nil
+}
+
+// curveLabel returns the label of the last arm whose policy a training made; that of the training without one.
+func (s *settings) curveLabel(n *lang.Node, curve lang.Input) string {
+	name := curve.Ref.Name
+	if curve.Ref.Key != "" {
+		name = instanceName(curve.Ref)
+	}
+	for _, ref := range s.Scores {
+		evaluation, _ := n.Input(ref)
+		for _, in := range evaluation.From.Inputs {
+			if in.Setting == "policy" && in.From == curve.From && in.Ref.Port == "checkpoint" {
+				name = label(n, ref)
+			}
+		}
+	}
+	return name
+}
+
+// newEvidence lists the inputs of the page that exist and all stages behind them, those without a result by their
+// settings; it returns the store too.
+func (s *settings) newEvidence(job *engine.Job) (*Evidence, *artifact.Store, error) {
+	node := job.Experiment.Node(job.Address)
+	ev, err := s.declared(job.Experiment, node)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, m := range job.Missing() {
+		ev.Failures = append(ev.Failures, page.Failure{Address: m.Address, Cause: m.Why, Log: m.Lines})
+	}
+	made := map[string]*artifact.Manifest{} // by address
+	inputs := ev.Inputs
+	ev.Inputs = nil
+	for _, in := range inputs {
+		a, err := job.Open(in.Ref)
+		if missing := (*runs.MissingError)(nil); errors.As(err, &missing) {
+			continue // in ev.Failures
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		in.Key, in.Digest = a.Manifest.Key, a.Digest
+		ev.Inputs = append(ev.Inputs, in)
+		made[in.Address] = a.Manifest
 	}
 	store, err := artifact.Open(job.Site.StorePath)
 	if err != nil {

@@ -566,7 +566,7 @@ stage "report" "page" {
 }
 
 func TestOneNameAndSeedIsOnePolicy(t *testing.T) {
-	g := &gathering{study: &Study{}, lineal: map[string]string{}}
+	g := &gathering{study: &Study{}}
 	scores := func(stage, policy string) error {
 		dir := t.TempDir()
 		must.OK(t, artifact.WriteRows(dir, rl.ScoresFile, []rl.Score{{Task: "1", Greedy: true}}))

@@ -131,7 +131,7 @@ func TestThePapersTablesAreVerifiedAndReproduced(t *testing.T) {
 		case v.Row == 0 && v.Text == "Paper":
 			paper[v.In] = v.Column
 		case v.Row > 0 && (v.Source.By != "") != (v.Column > paper[v.In] && v.Text != "–"):
-			t.Errorf("%s, %s: has the source %q", v.ID(), v.Name, v.Source)
+			t.Errorf("%s, %s: has the source %q", v.ID(), v.Name(), v.Source)
 		}
 	}
 	for _, id := range tables {

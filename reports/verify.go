@@ -3,6 +3,7 @@ package reports
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -25,6 +26,8 @@ type Verification struct {
 	Recorded    []Recorded   `json:"-"`                     // sampled from API models; the caller replays them
 	Faults      []string     `json:"faults,omitempty"`      // artifacts, records and files that are not those of the page
 	Differences []Difference `json:"differences,omitempty"` // between the page and the recomputed page
+
+	sources map[int]string // texts of sources by their number: many values may have one that is long
 }
 
 // Difference is a part of the page that does not follow from its evidence.
@@ -65,9 +68,13 @@ func Verify(written []byte, store *artifact.Store, experiment map[string][]byte,
 	}
 	v.Recorded = ev.recorded(store)
 	if damaged := v.checkArtifacts(ev, store); len(damaged) > 0 {
+		lost := map[int]bool{} // sources by their number
+		for i, source := range ev.Document.Sources {
+			lost[i+1] = slices.ContainsFunc(source.From, func(from string) bool { return damaged[from] })
+		}
 		for one := range ev.Document.Values { // those of tables cannot be recomputed
-			if !one.Figure && slices.ContainsFunc(one.Source.From, func(from string) bool { return damaged[from] }) {
-				v.Differences = append(v.Differences, Difference{Where: one.ID(), Shown: one.Text, Source: one.Source.String()})
+			if !one.Figure && lost[one.SourceAt] {
+				v.differ(one, "")
 			}
 		}
 		return v, nil
@@ -92,9 +99,9 @@ func Verify(written []byte, store *artifact.Store, experiment map[string][]byte,
 
 // checkBytes writes the page again from its own document, and reports the first place where the file differs.
 func (v *Verification) checkBytes(ev *Evidence, written []byte) {
-	var again bytes.Buffer
+	again := bounded{left: len(written) + 1<<10}
 	ev.Document.Evidence = packedEvidence(written)
-	if err := ev.Document.HTML(&again); err != nil {
+	if err := ev.Document.HTML(&again); err != nil && !errors.Is(err, errLonger) {
 		v.Differences = append(v.Differences, Difference{Where: "the document of the page", Shown: err.Error()})
 		return
 	}
@@ -111,6 +118,23 @@ func (v *Verification) checkBytes(ev *Evidence, written []byte) {
 		}
 		v.Differences = append(v.Differences, Difference{where, cut(shown), cut(text), value.Source.String()})
 	}
+}
+
+// bounded is a buffer for the page that a document gives: that of a stranger may be far longer than the file.
+type bounded struct {
+	bytes.Buffer
+	left int
+}
+
+var errLonger = errors.New("the document gives a longer page")
+
+func (b *bounded) Write(p []byte) (int, error) {
+	n := min(len(p), b.left)
+	if b.left -= n; n < len(p) {
+		b.Buffer.Write(p[:n])
+		return n, errLonger
+	}
+	return b.Buffer.Write(p)
 }
 
 // place names a position in the text of a page: the cell that contains it, or its line.
@@ -228,12 +252,34 @@ func (v *Verification) compareValues(ev *Evidence, again *page.Page) {
 	before := len(v.Differences)
 	for _, id := range sortedKeys(shown) {
 		if one := shown[id]; one.Text != recomputed[id] {
-			v.Differences = append(v.Differences, Difference{id, one.Text, recomputed[id], one.Source.String()})
+			v.differ(one, recomputed[id])
 		}
 	}
 	if len(v.Differences) == before {
 		v.Differences = append(v.Differences, Difference{Where: "the text or a source of the page",
 			Shown: "another one than its artifacts give"})
+	}
+}
+
+// Limits of the differences, whose number and text those who wrote the page choose.
+const (
+	mostDifferences = 10_000
+	mostSource      = 4 << 10 // bytes
+)
+
+// differ adds a value that is not as recomputed.
+func (v *Verification) differ(one page.Value, recomputed string) {
+	if _, known := v.sources[one.SourceAt]; !known {
+		if v.sources == nil {
+			v.sources = map[int]string{}
+		}
+		v.sources[one.SourceAt] = page.Prefix(one.Source.String(), mostSource)
+	}
+	switch n := len(v.Differences); {
+	case n < mostDifferences:
+		v.Differences = append(v.Differences, Difference{one.ID(), one.Text, recomputed, v.sources[one.SourceAt]})
+	case n == mostDifferences:
+		v.Differences = append(v.Differences, Difference{Where: "the rest of the page", Shown: "more values that differ"})
 	}
 }
 
@@ -311,7 +357,7 @@ func Reproduce(written []byte, cell string, store *artifact.Store,
 	if err != nil {
 		return nil, err
 	}
-	r := &Reproduction{Cell: value.ID(), Name: value.Name, Shown: value.Text}
+	r := &Reproduction{Cell: value.ID(), Name: value.Name(), Shown: value.Text}
 	var edited Verification
 	edited.checkBytes(ev, written)
 	for _, d := range edited.Differences {
@@ -341,7 +387,7 @@ func Reproduce(written []byte, cell string, store *artifact.Store,
 	if err != nil {
 		return nil, err
 	}
-	r.Got = again[valueName{value.In, value.Name}]
+	r.Got = again[valueName{value.In, value.Name()}]
 	return r, nil
 }
 
@@ -368,8 +414,9 @@ func (ev *Evidence) recompute(store *artifact.Store) (map[valueName]string, erro
 	}
 	texts := map[valueName]string{}
 	for v := range study.complete().Values {
-		if _, known := texts[valueName{v.In, v.Name}]; !known {
-			texts[valueName{v.In, v.Name}] = v.Text
+		name := valueName{v.In, v.Name()}
+		if _, known := texts[name]; !known {
+			texts[name] = v.Text
 		}
 	}
 	return texts, nil

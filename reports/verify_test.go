@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
 	"rcgrpo/internal/must"
 	"rcgrpo/reports/page"
 )
@@ -60,7 +61,7 @@ func TestEveryNumberHasASource(t *testing.T) {
 		known[manifestAddress(r.Address)] = true
 	}
 	for v := range ev.Document.Values {
-		row, _, _ := page.CutLast(v.Name, " | ")
+		row, _, _ := page.CutLast(v.Name(), " | ")
 		if v.Row == 0 || v.Column == 1 ||
 			!v.Figure && (strings.Contains(row, v.Text) || !strings.ContainsAny(v.Text, "0123456789")) {
 			continue
@@ -104,11 +105,45 @@ func TestAForgedDocumentIsFound(t *testing.T) {
 			t.Errorf("%s is forged: got %+v", ids[at], v.Differences)
 		}
 	}
+	library := bytes.LastIndex(html[:bytes.LastIndex(html, []byte("<script>"))], []byte("<script>")) + len("<script>")
+	for _, end := range []int{library, len(html) - 1} { // the library is one long write
+		if v := verified(t, html[:end], store); v.OK() {
+			t.Errorf("a page of %d bytes is cut to %d, and verify finds nothing", len(html), end)
+		}
+	}
 	var b bytes.Buffer
 	ev.Document.Evidence = packedEvidence(html)
 	must.OK(t, ev.Document.HTML(&b))
 	if !bytes.Equal(b.Bytes(), html) {
 		t.Error("the document is not the page")
+	}
+}
+
+// No artifact contains the names of arms: a page with two of them exchanged follows from its artifacts. The experiment
+// contradicts it.
+func TestAPageThatItsExperimentContradictsIsFound(t *testing.T) {
+	dir := t.TempDir()
+	for _, failing := range []string{"none", "much"} {
+		html, _, _, _ := runText(t, dir, scriptedExperiment, failing)
+		x, diags := lang.Load(lang.Source{Path: filepath.Join(dir, "scripted.hcl")}, scriptedKinds())
+		if diags.HasErrors() {
+			t.Fatal(diags)
+		}
+		must.OK(t, must.Get(ReadEvidence([]byte(html)))(t).CheckExperiment(x))
+		for name, change := range map[string]func(ev *Evidence){
+			"name":       func(ev *Evidence) { ev.Inputs[0].Label = "None" },
+			"stage":      func(ev *Evidence) { ev.Inputs[0].Address = "stage.sft.warm@1" },
+			"question":   func(ev *Evidence) { ev.Question = "Does it?" },
+			"note":       func(ev *Evidence) { ev.Notes = append(ev.Notes, "99.9 %") },
+			"comparison": func(ev *Evidence) { slices.Reverse(ev.Compare[0].Pairs[0]) },
+			"windows":    func(ev *Evidence) { ev.Windows.Late++ },
+		} {
+			ev := must.Get(ReadEvidence([]byte(html)))(t)
+			change(ev)
+			if err := ev.CheckExperiment(x); err == nil {
+				t.Errorf("failing %s: another %s is not found", failing, name)
+			}
+		}
 	}
 }
 
@@ -255,16 +290,16 @@ func followFromTheirSources(t *testing.T, html []byte, store *artifact.Store, on
 			continue
 		}
 		cells++
-		from, named := fmt.Sprint(v.Source.From), valueName{v.In, v.Name}
+		from, named := fmt.Sprint(v.Source.From), valueName{v.In, v.Name()}
 		if parts[from] == nil {
 			parts[from] = must.Get(ev.part(v.Source).recompute(store))(t)
 		}
 		if first, known := shown[named]; known && first != v.Text {
-			t.Errorf("%s: its name %q means another cell too", v.ID(), v.Name)
+			t.Errorf("%s: its name %q means another cell too", v.ID(), v.Name())
 		}
 		shown[named] = v.Text
 		if got, ok := parts[from][named]; got != v.Text {
-			t.Errorf("%s, %s: got %q (%v) from %s alone, want %q", v.ID(), v.Name, got, ok, v.Source, v.Text)
+			t.Errorf("%s, %s: got %q (%v) from %s alone, want %q", v.ID(), v.Name(), got, ok, v.Source, v.Text)
 		}
 	}
 	return cells, len(parts)

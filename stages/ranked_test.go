@@ -204,7 +204,7 @@ func TestEngineRunsAStageInSeveralProcesses(t *testing.T) {
 			t.Errorf("%s: got %g processor seconds, want those of its processes", address, m.CPUSeconds)
 		}
 	}
-	status := must.Get(runs.ReadStatus(must.Get(runs.Find(store, "", "latest"))(t)))(t)
+	status := must.Get(runs.ReadStatus(store, must.Get(runs.Find(store, "", "latest"))(t)))(t)
 	log := string(must.Get(os.ReadFile(status.Folder.Log("stage.sft.warm@1")))(t))
 	must.Contain(t, "\n"+log, "\nmemory on cpu", "\n[1] memory on cpu") // of rank 0, and of rank 1 with its prefix
 }

@@ -37,7 +37,7 @@ RUN is latest, latest~1 (the one before), EXPERIMENT/latest, a prefix of an ID, 
 		for i, name := range args {
 			folder, err := runs.Find(store, here, name)
 			if err == nil {
-				pair[i], err = runs.ReadStatus(folder)
+				pair[i], err = runs.ReadStatus(store, folder)
 			}
 			if err != nil {
 				return err

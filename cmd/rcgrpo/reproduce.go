@@ -69,7 +69,7 @@ CELL is the id of a number in the page, such as main-test.r1c2: table main-test,
 // reproduce computes one number of a page again:
 //
 //  1. The evidence in the page has the source of the cell: the ports and rows from which the number follows.
-//  2. The experiment that the user named is loaded, or the one beside the page; its files are compared with the page's.
+//  2. The experiment that the user named is loaded, or the one beside the page; the page's files and names must be its.
 //  3. The plan has the stages of the source and their inputs, in a fresh store; with --replace, all run again in the
 //     store of the site file.
 //  4. The stages and everything outside that they reach are printed. Without --run or --replace it ends here. Work of
@@ -143,11 +143,15 @@ func (r *reproduction) experiment(in openedPage, ev *reports.Evidence, named []s
 	if err != nil {
 		return nil, err
 	}
-	if faults := strings.Join(ev.CheckFiles(x.SourceFiles()), "; "); faults != "" {
+	faults := ev.CheckFiles(x.SourceFiles())
+	if err := ev.CheckExperiment(x); err != nil {
+		faults = append(faults, err.Error())
+	}
+	if len(faults) > 0 {
 		if in.bundle != nil && !r.named {
-			return nil, fmt.Errorf("%s: %s: nothing in it was run", r.path, faults)
+			return nil, fmt.Errorf("%s: %s: nothing in it was run", r.path, strings.Join(faults, "; "))
 		}
-		fmt.Fprintf(r.stderr(), "warning: %s\n", faults)
+		fmt.Fprintf(r.stderr(), "warning: %s\n", strings.Join(faults, "; "))
 	}
 	return x, nil
 }

@@ -84,7 +84,7 @@ func newestRuns(store *artifact.Store, experiments []string, n int) ([]*runs.Sta
 			if n > 0 && i >= n || n == 0 && i > 0 && !folder.Live() {
 				continue
 			}
-			s, err := runs.ReadStatus(folder)
+			s, err := runs.ReadStatus(store, folder)
 			if err == nil {
 				found = append(found, s)
 			} else if !errors.Is(err, os.ErrNotExist) { // no plan yet, or removed

@@ -63,7 +63,7 @@ func writeFailures(w io.Writer, store *artifact.Store, experiment string, addres
 		if len(addresses) == 0 {
 			return nil
 		}
-		s, err := runs.ReadStatus(folder)
+		s, err := runs.ReadStatus(store, folder)
 		if errors.Is(err, fs.ErrNotExist) { // no plan yet, or removed
 			continue
 		} else if err != nil {

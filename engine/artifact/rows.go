@@ -13,6 +13,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"rcgrpo/internal/nesting"
 )
 
 // Rows reads a file of JSON Lines, one T per line, and decompresses it if its name ends in ".gz". It stops at
@@ -72,6 +74,10 @@ func RowsBytes(size int64) int64 { return max(FewRowsBytes, maxGrowth*size) }
 
 // maxRow limits each row of files without a budget, in bytes: a row is held as a whole. Tests lower it.
 var maxRow int64 = 256 << 20
+
+// mostValues limits the values of each row: {} may become a message of 112 bytes. An episode of a million tokens has
+// three values for each.
+const mostValues = 4 << 20
 
 func (b *budgeted) Read(p []byte) (int, error) {
 	switch {
@@ -145,6 +151,9 @@ func rowsWithin[T any](path string, budget *Budget) iter.Seq2[T, error] {
 func parseRow[T any](text []byte, row *T) error {
 	if string(text) == "null" {
 		return errors.New("the row is null")
+	}
+	if _, n := nesting.JSON(text); n > mostValues {
+		return fmt.Errorf("the row has %d values, and at most %d are read", n, mostValues)
 	}
 	if err := json.Unmarshal(text, row); err != nil {
 		return err

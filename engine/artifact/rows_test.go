@@ -143,6 +143,17 @@ func TestRowsStopAtTheBudgetOfTheirStore(t *testing.T) {
 }
 
 // A few kilobytes of gzip in a remote store can contain more rows than the memory.
+// A row of a few kilobytes in gzip can have millions of short values, each of which takes far more memory.
+func TestARowHasAtMostAsManyValuesAsAnEpisode(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rows.jsonl")
+	for n, want := range map[int]string{mostValues: "", mostValues + 2: "values, and at most 4194304 are read"} {
+		must.OK(t, os.WriteFile(path, []byte("["+strings.Repeat("0,", n)+"0]\n"), 0o600))
+		for _, err := range ReadRows[[]int8](path) {
+			must.Match(t, err, want)
+		}
+	}
+}
+
 func TestRowsOfAFileHaveALimit(t *testing.T) {
 	for name, tc := range map[string]struct {
 		line, lines int

@@ -257,7 +257,7 @@ func (l *Lab) StageLog(address string) (path string, live bool, err error) {
 func (l *Lab) Runs() (all []*runs.Status) {
 	l.Helper()
 	for _, folder := range must.Get(runs.Folders(l.Store(), "x"))(l) {
-		all = append(all, must.Get(runs.ReadStatus(folder))(l))
+		all = append(all, must.Get(runs.ReadStatus(l.Store(), folder))(l))
 	}
 	return all
 }

@@ -20,7 +20,8 @@ type Status struct {
 	Last   time.Time // of the last event
 	Nodes  []NodeStatus
 
-	read int64 // bytes of the journal
+	store *artifact.Store // of the run; not the one that the assignments of a copy name, which may be any folder
+	read  int64           // bytes of the journal
 }
 
 // NodeStatus is the state of one node in a run.
@@ -40,8 +41,8 @@ type NodeStatus struct {
 }
 
 // ReadStatus reads the state of a run. It does not wait for locks.
-func ReadStatus(folder Folder) (*Status, error) {
-	s, err := initialStatus(folder)
+func ReadStatus(store *artifact.Store, folder Folder) (*Status, error) {
+	s, err := initialStatus(store, folder)
 	if err != nil {
 		return nil, err
 	}
@@ -90,12 +91,12 @@ func (s *Status) byAddress() map[string]*NodeStatus {
 }
 
 // initialStatus is the status of a run before its first event.
-func initialStatus(f Folder) (*Status, error) {
+func initialStatus(store *artifact.Store, f Folder) (*Status, error) {
 	record, err := f.Record()
 	if err != nil {
 		return nil, err
 	}
-	s := &Status{Record: record, Folder: f, Live: f.Live(), Last: record.Started}
+	s := &Status{Record: record, Folder: f, Live: f.Live(), Last: record.Started, store: store}
 	for _, n := range record.Nodes {
 		status := NodeStatus{Address: n.Address, State: EventPlanned}
 		if n.Verb == VerbUpToDate || n.Verb == VerbNotHere {
@@ -121,17 +122,13 @@ func (s *Status) findOrphans() {
 		if err != nil {
 			continue
 		}
-		store, err := artifact.Open(a.Store)
-		if err != nil {
-			continue
-		}
 		events := ReadEvents(s.Folder.Events(n.Address))
-		if o := findOrphan(store, a.Key); o != nil && o.Run == s.Folder || store.HasJob(a.Key) {
+		if o := findOrphan(s.store, a.Key); o != nil && o.Run == s.Folder || s.store.HasJob(a.Key) {
 			n.Survives, n.Progress = true, events.Progress
-		} else if m, err := store.Manifest(a.Key); err == nil && m.Run == s.Folder.ID() {
+		} else if m, err := s.store.Manifest(a.Key); err == nil && m.Run == s.Folder.ID() {
 			n.observe(Event{Kind: EventDone, Seconds: m.Seconds, Key: m.Key})
 		} else if f := events.Failure; f != nil {
-			f.Locate(s.Folder.Log(n.Address), store, a.Key)
+			f.Locate(s.Folder.Log(n.Address), s.store, a.Key)
 			n.observe(Event{Kind: EventFailed, Failure: f})
 		}
 	}

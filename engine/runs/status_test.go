@@ -3,6 +3,7 @@ package runs_test
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -110,12 +111,13 @@ func newRun(t *testing.T, store *artifact.Store) (folder runs.Folder, lock *os.F
 
 // A stranger's run may have an event of a failure without the failure.
 func TestAFailureWithoutAReasonHasAStatus(t *testing.T) {
-	folder, lock := newRun(t, enginetest.NewStore(t))
+	store := enginetest.NewStore(t)
+	folder, lock := newRun(t, store)
 	defer lock.Close()
 	log := must.Get(runs.OpenEventLog(folder.Journal()))(t)
 	must.OK(t, log.Append(runs.Event{Time: time.Now(), Kind: runs.EventFailed, Address: "stage.toy.a"}))
 	must.OK(t, log.Close())
-	s := must.Get(runs.ReadStatus(folder))(t)
+	s := must.Get(runs.ReadStatus(store, folder))(t)
 	if got := s.Nodes[0].Text(time.Now()); got != "" || s.Nodes[0].State != runs.EventFailed {
 		t.Errorf("got %q", got)
 	}
@@ -137,10 +139,26 @@ func TestTheFailureOfAStageOfAKilledRunHasItsLogAndScratch(t *testing.T) {
 	}
 	must.OK(t, errors.Join(os.WriteFile(folder.Log(address), []byte("the end\n"), 0o600),
 		os.MkdirAll(store.Work("a1"), 0o700), lock.Close()))
-	got := must.Get(runs.ReadStatus(folder))(t).Nodes[0].Failure
+	got := must.Get(runs.ReadStatus(store, folder))(t).Nodes[0].Failure
 	if want := (&runs.Failure{Text: "no luck", Log: folder.Log(address), Lines: []string{"the end"},
 		Work: store.Work("a1")}); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %#v, want %#v", got, want)
+	}
+}
+
+// The assignments in a copy of a stranger's store may name any folder as their store.
+func TestAStatusOpensNoFolderThatAnAssignmentNames(t *testing.T) {
+	const address = "stage.toy.a"
+	store, other := enginetest.NewStore(t), t.TempDir()
+	folder, lock := newRun(t, store)
+	log := must.Get(runs.OpenEventLog(folder.Journal()))(t)
+	must.OK(t, errors.Join(folder.Assign(runs.Assignment{Address: address, Key: "a1", Store: other}),
+		log.Append(runs.Event{Time: time.Now(), Kind: runs.EventStarted, Address: address}), log.Close(), lock.Close()))
+	own := filepath.Join(other, "folder")
+	must.OK(t, os.WriteFile(own, []byte("the user's"), 0o600))
+	must.Get(runs.ReadStatus(store, folder))(t)
+	if got := must.Get(os.ReadFile(own))(t); string(got) != "the user's" {
+		t.Errorf("the user's file has become %q", got)
 	}
 }
 
@@ -159,7 +177,8 @@ func TestFileNamesOfAddressesAreDistinctAndPlain(t *testing.T) {
 
 // Progress reaches events.jsonl and the status after the clock was set.
 func TestProgressContinuesWhenTheClockIsSet(t *testing.T) {
-	folder, lock := newRun(t, enginetest.NewStore(t))
+	store := enginetest.NewStore(t)
+	folder, lock := newRun(t, store)
 	defer lock.Close()
 	log := must.Get(runs.OpenEventLog(folder.Journal()))(t)
 	const day = 24 * time.Hour
@@ -171,7 +190,7 @@ func TestProgressContinuesWhenTheClockIsSet(t *testing.T) {
 			Unit: "updates"}); err != nil {
 			t.Fatal(err)
 		}
-		s, err := runs.ReadStatus(folder)
+		s, err := runs.ReadStatus(store, folder)
 		if err != nil || s.Nodes[0].Progress.Done != done {
 			t.Fatalf("status: got %+v, %v, want %d updates", s, err, done)
 		}

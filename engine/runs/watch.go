@@ -57,7 +57,7 @@ func (f Folder) executor(store *artifact.Store, address string) Folder {
 }
 
 func (w *Watch) start(f Folder) error {
-	s, err := initialStatus(f)
+	s, err := initialStatus(w.store, f)
 	if err != nil {
 		return err
 	}

@@ -132,7 +132,6 @@ func colourStyle() string {
 type block struct {
 	Part
 	Figures []*Figure
-	More    string // titles of figures behind a fold; "" without a fold
 }
 
 // Blocks returns the parts of the section with consecutive figures together.
@@ -144,16 +143,24 @@ func (s *Section) Blocks() []block {
 			blocks = append(blocks, block{Part: part})
 			continue
 		}
-		if last < 0 || blocks[last].Figures == nil || (blocks[last].More != "") != f.Folded {
+		if last < 0 || blocks[last].Figures == nil || blocks[last].Figures[0].Folded != f.Folded {
 			blocks = append(blocks, block{})
 			last++
 		}
 		blocks[last].Figures = append(blocks[last].Figures, f)
-		if f.Folded {
-			blocks[last].More = strings.TrimPrefix(blocks[last].More+" · "+f.Title, " · ")
-		}
 	}
 	return blocks
+}
+
+// More returns the titles of figures behind a fold; "" without a fold.
+func (b block) More() string {
+	var titles []string
+	for _, f := range b.Figures {
+		if f.Folded {
+			titles = append(titles, f.Title)
+		}
+	}
+	return strings.Join(titles, " · ")
 }
 
 // sourceHash returns the hash by which a content security policy allows a script.

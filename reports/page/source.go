@@ -13,12 +13,13 @@ import (
 
 // Value is a value of a table, or of the data of a figure, with its place.
 type Value struct {
-	In          string // id of the table or figure
-	Row, Column int    // from 1; row 0 is the head
-	Name        string // names of its row and column, which another version of the page may have elsewhere
+	In          string        // id of the table or figure
+	Row, Column int           // from 1; row 0 is the head
+	Name        func() string // of its row and column, which another version of the page may have elsewhere; "" for a head
 	Text        string
 	Figure      bool
 	Source      Source // By is "" without one
+	SourceAt    int    // as Cell.SourceAt
 }
 
 // ID returns the id of the value on the page: "main-test.r3c2".
@@ -28,13 +29,16 @@ func (v *Value) ID() string { return CellID(v.In, v.Row, v.Column) }
 // has no arm; the first column, and the following series, task and seed, name a row of a figure.
 func (p *Page) Values(yield func(Value) bool) {
 	for part := range p.parts {
-		in, rows, name, source := part.values(p)
+		in, rows, name, source := part.values()
 		for r, cells := range rows {
-			v := Value{In: in, Row: r, Figure: part.Table == nil}
+			v := Value{In: in, Row: r, Figure: part.Table == nil, Name: func() string { return "" }}
 			for c, text := range cells {
 				v.Column, v.Text = c+1, text
 				if r > 0 && c < len(rows[0]) {
-					v.Name, v.Source = name(r)+" | "+rows[0][c], source(r, c)
+					v.Name = func() string { return name(r) + " | " + rows[0][c] }
+					if v.SourceAt, v.Source = source(r, c), (Source{}); 0 < v.SourceAt && v.SourceAt <= len(p.Sources) {
+						v.Source = p.Sources[v.SourceAt-1]
+					}
 				}
 				if !yield(v) {
 					return
@@ -44,27 +48,20 @@ func (p *Page) Values(yield func(Value) bool) {
 	}
 }
 
-// values returns the values of a table or figure with their heads, the names of the rows and the sources of values;
-// none of transcripts.
-func (part *Part) values(p *Page) (in string, rows [][]string, name func(row int) string,
-	source func(row, column int) Source) {
-	at := func(n int) Source {
-		if n < 1 || n > len(p.Sources) {
-			return Source{}
-		}
-		return p.Sources[n-1]
-	}
+// values returns the values of a table or figure with their heads, the names of the rows and the numbers of the sources
+// of values; none of transcripts.
+func (part *Part) values() (in string, rows [][]string, name func(row int) string, source func(row, column int) int) {
 	if t := part.Table; t != nil {
 		rows = [][]string{nil}
 		for _, c := range t.Columns {
 			rows[0] = append(rows[0], c.Name)
 		}
 		rows = append(rows, t.rows(func(_, _ int, c Cell) string { return c.Line() })...)
-		return t.ID, rows, t.rowName, func(row, column int) Source {
+		return t.ID, rows, t.rowName, func(row, column int) int {
 			if cells := t.Rows[row-1].Cells; column < len(cells) {
-				return at(cells[column].SourceAt)
+				return cells[column].SourceAt
 			}
-			return Source{}
+			return 0
 		}
 	}
 	f := part.Figure
@@ -76,8 +73,8 @@ func (part *Part) values(p *Page) (in string, rows [][]string, name func(row int
 		names++
 	}
 	return f.ID, rows, func(row int) string { return strings.Join(rows[row][:min(names, len(rows[row]))], " | ") },
-		func(row, column int) Source {
-			return at(cmp.Or(f.Sources[fmt.Sprintf(".c%d", column+1)], f.Sources[fmt.Sprintf(".r%d", row)], f.Sources[""]))
+		func(row, column int) int {
+			return cmp.Or(f.Sources[fmt.Sprintf(".c%d", column+1)], f.Sources[fmt.Sprintf(".r%d", row)], f.Sources[""])
 		}
 }
 

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"rcgrpo/internal/nesting"
 )
 
 // ErrShort, returned by the function of Fail, makes a write stop in the middle.
@@ -300,11 +302,17 @@ func WriteJSON(dir, path string, limit int, v any) error {
 // ErrDamaged reports a record that a power cut or an edit has left unreadable.
 var ErrDamaged = errors.New("is damaged")
 
+// MaxValues limits the values of a record: an empty stage of a plan may take 400 bytes. A manifest has 600,000.
+const MaxValues = 2_000_000
+
 // ReadJSON reads a record of at most limit bytes. Text that is no JSON of v is ErrDamaged.
 func ReadJSON(path string, limit int64, v any) error {
 	b, err := ReadPlain(path, limit)
 	if err != nil {
 		return err
+	}
+	if _, n := nesting.JSON(b); n > MaxValues {
+		return fmt.Errorf("%s %w: it has more than %d values", path, ErrDamaged, MaxValues)
 	}
 	if err := json.Unmarshal(b, v); err != nil {
 		return fmt.Errorf("%s %w: %.300v", path, ErrDamaged, err) // it may quote the value
