@@ -464,12 +464,11 @@ func (e *sessionEpisode) Step(ctx context.Context, r rl.Reply) ([]string, int, e
 		if err != nil {
 			return nil, 0, e.report(err, "")
 		}
-		text, failed = fit(&left, text, failed)
-		results[at[i]] = text
+		results[at[i]], failed = fit(&left, text, failed)
 		if failed {
 			errs++
 		}
-		e.made = append(e.made, madeCall{e.turn, c, text, failed})
+		e.made = append(e.made, madeCall{e.turn, c, results[at[i]], failed})
 	}
 	if len(r.Calls) > 0 {
 		e.steps++
