@@ -100,9 +100,8 @@ func (e *episode) stream(prompt []int32) (rl.Stream, error) {
 		name = binary.LittleEndian.AppendUint32(name, uint32(id))
 	}
 	e.gateway.sampling.Add(1)
-	n := e.uses[string(name)]
 	e.uses[string(name)]++
-	return rl.Requested(e.gateway.Policy.Seed, e.ask, prompt, n), nil
+	return rl.Requested(e.gateway.Policy.Seed, e.ask, prompt, e.uses[string(name)]-1), nil
 }
 
 // sampled records a reply. It continues the longest sequence that its prompt begins with.

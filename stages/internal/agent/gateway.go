@@ -117,10 +117,8 @@ func (g *Gateway) callTools(w http.ResponseWriter, r *http.Request) {
 
 // direct adds the gateway to the addresses that a proxy of the program does not serve.
 func direct(env map[string]string) map[string]string {
-	added := maps.Clone(env)
-	if added == nil {
-		added = map[string]string{}
-	}
+	added := map[string]string{}
+	maps.Copy(added, env)
 	for _, name := range []string{"NO_PROXY", "no_proxy"} { // programs read one of them
 		own := cmp.Or(env[name], env["NO_PROXY"], env["no_proxy"])
 		added[name] = strings.TrimPrefix(own+",127.0.0.1", ",")

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"sync"
+	"sync/atomic"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -23,6 +24,7 @@ type Offer struct {
 	env       rl.Env
 	data      *bfcl.Data // documents of the benchmark's tools; may be nil
 	known     map[string]bool
+	over      atomic.Bool // the client has ended
 
 	mu    sync.Mutex
 	err   error
@@ -59,8 +61,10 @@ func (s *Offer) callAny(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// Calls returns the number of executed calls and of those with an error.
+// Calls returns the number of executed calls and of those with an error. The client has ended: calls that wait for
+// others are not executed, which the environment may not survive, because it is closed soon.
 func (s *Offer) Calls() (calls, errs int) {
+	s.over.Store(true)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.calls, s.errs
@@ -90,13 +94,11 @@ var errEnded = errors.New("the episode has ended")
 // document returns a tool in the form of the protocol.
 func (s *Offer) document(t rl.Tool) (*mcp.Tool, error) {
 	raw := json.RawMessage(t.JSON)
+	var err error
 	if raw == nil && s.data == nil {
 		raw = fmt.Appendf(nil, `{"type":"function","function":{"name":%q}}`, t.Name)
 	} else if raw == nil {
-		var err error
-		if raw, err = s.data.Function(t.Name, bfcl.OpenAIChat, false); err != nil {
-			return nil, err
-		}
+		raw, err = s.data.Function(t.Name, bfcl.OpenAIChat, false)
 	}
 	s.Documents = append(s.Documents, raw)
 	var f struct {
@@ -105,7 +107,7 @@ func (s *Offer) document(t rl.Tool) (*mcp.Tool, error) {
 			Parameters  map[string]json.RawMessage `json:"parameters"`
 		} `json:"function"`
 	}
-	if err := decode(raw, &f); err != nil {
+	if err = cmp.Or(err, decode(raw, &f)); err != nil {
 		return nil, err
 	}
 	schema := map[string]json.RawMessage{"type": json.RawMessage(`"object"`)}
@@ -134,10 +136,7 @@ func (s *Offer) call(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolRe
 		arguments = json.RawMessage("{}")
 	}
 	text, err := bfcl.CallText(r.Params.Name, arguments)
-	if err != nil {
-		return toolResult(err.Error(), true), nil
-	}
-	if err := s.ended(); err != nil {
+	if err = cmp.Or(err, s.ended()); err != nil {
 		return toolResult(err.Error(), true), nil
 	}
 	results, errs, err := s.env.Step(s.ctx, rl.Reply{Calls: []rl.Call{{Text: text}}})
@@ -154,7 +153,7 @@ func (s *Offer) call(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolRe
 }
 
 func (s *Offer) ended() error {
-	if s.err == nil && s.env.Done() {
+	if s.err == nil && (s.env.Done() || s.over.Load()) {
 		return errEnded
 	}
 	return s.err

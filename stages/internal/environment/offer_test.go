@@ -3,6 +3,7 @@ package environment
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -29,6 +30,28 @@ func (h *held) Step(ctx context.Context, r rl.Reply) ([]string, int, error) {
 
 func (h *held) Verdict(context.Context) (bfcl.Verdict, error) { return bfcl.Verdict{Reward: 1}, nil }
 func (h *held) Close()                                        {}
+
+// An agent that ends while its calls wait for one another had up to limits.steps of them executed after its end, in a
+// process that had forgotten the episode and plays others.
+func TestCallsThatWaitAtTheEndAreNotExecuted(t *testing.T) {
+	offer := must.Get(NewOffer(t.Context(), &held{}, nil))(t)
+	offer.mu.Lock() // as a call in progress
+	counted := make(chan int)
+	go func() {
+		calls, _ := offer.Calls()
+		counted <- calls
+	}()
+	for !offer.over.Load() {
+		time.Sleep(time.Millisecond)
+	}
+	if err := offer.ended(); err != errEnded { // what the next call finds
+		t.Errorf("got %v, want the end of the episode", err)
+	}
+	offer.mu.Unlock()
+	if n := <-counted; n != 0 {
+		t.Errorf("got %d calls, want none", n)
+	}
+}
 
 // The error of a cancelled step was that of the policy, and ended the stage.
 func TestACallThatItsClientCancelsEndsNoEpisode(t *testing.T) {

@@ -60,6 +60,7 @@ type launcher struct {
 	log           func(format string, args ...any)
 	secrets       *proc.Secrets // masked in the log and in answers
 	started       atomic.Int64
+	writing       sync.Mutex // a result as text: the JSON of 16 MiB may have 96 MiB, and takes five times as much
 
 	mu     sync.Mutex
 	how    string // format of the number of failures

@@ -73,11 +73,13 @@ const (
 	maxUnasked = 2 * maxLine
 	perMessage = 4 << 10 // bytes that a message takes besides its line
 	perObject  = 64      // bytes that an object or array counts for: the SDK makes hundreds of one of three bytes
+	perValue   = 16      // bytes that another value counts for: the SDK makes forty of one of two bytes
 )
 
-// weigh returns the bytes of a piece of JSON, with perObject for each object and array.
+// weigh returns the bytes of a piece of JSON, with perObject for each object and array, and perValue for each comma.
 func weigh(p []byte) int {
-	return len(p) + perObject*(bytes.Count(p, []byte{'{'})+bytes.Count(p, []byte{'['}))
+	return len(p) + perObject*(bytes.Count(p, []byte{'{'})+bytes.Count(p, []byte{'['})) +
+		perValue*bytes.Count(p, []byte{','})
 }
 
 var errUnasked = fmt.Errorf("the server has written more than %d bytes, or too many objects, for one call", maxUnasked)
@@ -462,12 +464,11 @@ func (e *sessionEpisode) Step(ctx context.Context, r rl.Reply) ([]string, int, e
 		if err != nil {
 			return nil, 0, e.report(err, "")
 		}
-		text, failed = fit(&left, text, failed)
-		results[at[i]] = text
+		results[at[i]], failed = fit(&left, text, failed)
 		if failed {
 			errs++
 		}
-		e.made = append(e.made, madeCall{e.turn, c, text, failed})
+		e.made = append(e.made, madeCall{e.turn, c, results[at[i]], failed})
 	}
 	if len(r.Calls) > 0 {
 		e.steps++
@@ -503,13 +504,15 @@ func (e *sessionEpisode) call(ctx context.Context, c call) (text string, failed 
 	if err != nil {
 		return "", false, e.session.fault(ctx, "tools/call", e.task.ID, err, limit)
 	}
+	e.writing.Lock()
+	defer e.writing.Unlock()
 	var texts []string
 	for _, content := range result.Content {
 		if t, ok := content.(*mcp.TextContent); ok {
 			texts = append(texts, t.Text)
 			continue
 		}
-		raw, err := json.Marshal(content)
+		raw, err := content.MarshalJSON()
 		if err != nil {
 			return "", false, err
 		}

@@ -113,7 +113,8 @@ func says(failure, fault string) bool {
 
 func TestWhatAServerWritesForOneCallIsLimited(t *testing.T) {
 	var left atomic.Int64
-	for text, n := range map[string]int{"{}\n": maxUnasked / perMessage, "{},": maxUnasked / perObject} {
+	for text, n := range map[string]int{"{}\n": maxUnasked / perMessage, "{},": maxUnasked / perObject,
+		"1,": maxUnasked / perValue} {
 		left.Store(maxUnasked)
 		_, err := io.Copy(io.Discard, metered{strings.NewReader(strings.Repeat(text, n)), &left})
 		must.Match(t, err, "more than 33554432 bytes")
@@ -571,19 +572,48 @@ func TestErrorsOfServersAreShort(t *testing.T) {
 	}
 }
 
-// The SDK makes hundreds of bytes of an object, and takes 15 microseconds for a tool; 16 MiB have millions of both, and
-// as gzip they are a few kilobytes.
+// The SDK makes hundreds of bytes of an object, forty of a number, and takes 15 microseconds for a tool; 16 MiB have
+// millions of them, and as gzip they are a few kilobytes.
 func TestAnswersHaveAtMostAsManyObjectsAsTheirLimit(t *testing.T) {
-	for method, member := range map[string]string{"tools/list": "tools", "tools/call": "content"} {
-		at := addressed(t, answers(method, fmt.Sprintf(`{"%s":[%s{}]}`, member, strings.Repeat("{},", maxLine/perObject))))
-		s, _ := notes(t, map[string]string{}, at)
+	objects := strings.Repeat("{},", maxLine/perObject) + "{}"
+	for _, tc := range []struct{ method, result string }{
+		{"tools/list", `{"tools":[` + objects + `]}`},
+		{"tools/call", `{"content":[` + objects + `]}`},
+		{"tools/call", `{"content":[],"structuredContent":[` + strings.Repeat("1,", maxLine/perValue) + `1]}`},
+	} {
+		s, _ := notes(t, map[string]string{}, addressed(t, answers(tc.method, tc.result)))
 		err := s.check(t.Context())
-		if method == "tools/call" {
+		if tc.method == "tools/call" {
 			must.OK(t, err)
 			err = errors.New(played(t, s, tasksOf(t, s, "a"))[0].Failure)
 		}
 		must.Match(t, err, "the answer has more than 16777216 bytes, or too many objects")
 	}
+}
+
+// Eight answers with a link of 15 MiB, each of whose characters is escaped in JSON, took 4.6 GB.
+func TestOneResultIsWrittenAtATime(t *testing.T) {
+	called, ended := make(chan bool, 9), make(chan bool)
+	s, _ := notes(t, map[string]string{}, addressed(t, func(_ http.ResponseWriter, _ *http.Request, body string) bool {
+		if strings.Contains(body, `"tools/call"`) {
+			called <- true
+		}
+		return false
+	}))
+	must.OK(t, s.check(t.Context()))
+	s.writing.Lock() // as another session
+	go func() {
+		played(t, s, tasksOf(t, s, "a"))
+		close(ended)
+	}()
+	<-called
+	select {
+	case <-called: // of the second turn
+		t.Error("a result was written beside another")
+	case <-time.After(50 * time.Millisecond):
+	}
+	s.writing.Unlock()
+	<-ended
 }
 
 // In the version after sessionVersion, the SDK keeps lists: a page without tools that is its own next page never ends.

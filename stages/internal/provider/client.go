@@ -184,6 +184,9 @@ func (c *Client) complete(row *Row, r *http.Response, text []byte, err error) {
 		}
 	case row.Status == http.StatusOK:
 		a, err := readReply(apis[c.settings.API], text)
+		if err == nil && c.secrets.Mask(a.text) != a.text { // the parts of the text have no key, but together they do
+			err = errors.New("its parts make the key")
+		}
 		if err != nil {
 			row.Outcome, row.Error = OutcomeRetry, "the reply cannot be read: "+err.Error()
 			return

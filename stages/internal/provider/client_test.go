@@ -267,6 +267,22 @@ func TestTheKeyIsInNothingThatAServerSends(t *testing.T) {
 	}
 }
 
+// The text of OpenAI's Responses API has parts.
+func TestAReplyWhosePartsMakeTheKeyIsNone(t *testing.T) {
+	t.Setenv("TEST_KEY", "sk-Secret/0815")
+	s := serveReplies(t)
+	s.replies = [][]byte{[]byte(`{"output": [{"type": "message", "content": [{"type": "output_text", "text": "sk-Sec"},
+		{"type": "output_text", "text": "ret/0815"}]}], "usage": {}}`)}
+	m := s.open(t, Settings{API: "openai", Model: "m", Mode: ModePrompt, Key: "TEST_KEY"}, inventedTools{})
+	d := must.Get(m.Open(t.Context(), rl.Rollout{Task: &bfcl.Task{Turns: []bfcl.Turn{{User: "Go."}}}}))(t)
+	r, err := d.Reply(t.Context(), []rl.Message{{Role: rl.RoleUser, Text: "Go."}}, nil)
+	must.OK(t, err)
+	if r.Stop != rl.StopError || r.Text != "" {
+		t.Errorf("got the reply %q, want none", r.Text)
+	}
+	must.Match(t, errors.Join(m.Failed()...), "its parts make the key")
+}
+
 func TestRepliesAreLimitedAfterDecompression(t *testing.T) {
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)

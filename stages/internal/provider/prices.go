@@ -76,14 +76,13 @@ func (p Price) Expect(data *bfcl.Data, tasks []*bfcl.Task) (dollars float64) {
 			bytes += len(turn.User)
 			input += bytes
 			replies++
-			if len(turn.GroundTruth) == 0 {
-				continue
-			}
 			for _, call := range turn.GroundTruth {
 				bytes += len(call) + bytesPerResult
 			}
-			input += bytes
-			replies++
+			if len(turn.GroundTruth) > 0 {
+				input += bytes
+				replies++
+			}
 		}
 		dollars += p.cost(Usage{Input: input / bytesPerToken, Output: replies * tokensPerReply})
 	}

@@ -26,7 +26,7 @@ type choice struct {
 	room    int       // tokens that the reply may have
 	number  int       // among all choices of the request
 	written string    // the prompt, if it was a text
-	echo    bool      // the reply begins with the prompt
+	echo    string    // the prompt, if the reply begins with it
 	echoed  []rl.Draw // scored ids of the prompt
 	cached  int
 	longest int  // bytes of the longest stop string
@@ -48,7 +48,7 @@ type choice struct {
 // sample samples the reply.
 func (c *choice) sample(ctx context.Context) {
 	score := 0
-	if c.echo && c.q.logprobs {
+	if c.echo != "" && c.q.logprobs {
 		score = len(c.prompt) - 1
 	}
 	out, err := c.s.Batcher.Sample(ctx, rl.Query{IDs: c.prompt, Temperature: c.q.temperature, TopP: c.q.topP,

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -49,10 +50,7 @@ func (s *Server) completions(w http.ResponseWriter, q *request) error {
 		return bad("echo", "unsupported_value", "echo is not supported in streams")
 	}
 	prompts, texts, err := s.readPrompts(prompt, q.reward)
-	if err != nil {
-		return err
-	}
-	if err := q.done(); err != nil {
+	if err = cmp.Or(err, q.done()); err != nil {
 		return err
 	}
 	if q.max == 0 {
@@ -64,9 +62,13 @@ func (s *Server) completions(w http.ResponseWriter, q *request) error {
 		if err != nil {
 			return err
 		}
+		text := ""
+		if echo {
+			text = s.Tokenizer.Decode(ids, false)
+		}
 		for i := range q.choices {
 			choices = append(choices, &choice{s: s, q: q, index: i, number: len(choices), prompt: ids, written: texts[at],
-				room: room, echo: echo})
+				room: room, echo: text})
 		}
 	}
 	head := newResponse[completionChoice](q, "cmpl-", "text_completion")
@@ -87,7 +89,6 @@ func (s *Server) readPrompts(raw json.RawMessage, reward string) (prompts [][]in
 	case json.Unmarshal(raw, &ids) == nil:
 		lists = [][]int32{ids}
 	case json.Unmarshal(raw, &some) == nil:
-		lists = nil
 	case json.Unmarshal(raw, &lists) == nil:
 		some = nil
 	default:
@@ -96,11 +97,9 @@ func (s *Server) readPrompts(raw json.RawMessage, reward string) (prompts [][]in
 	if n, most := max(len(some), len(lists)), s.Batcher.Slots()+s.Queue; n == 0 || n > most {
 		return nil, nil, bad("prompt", "", "a request has between 1 and %d prompts; got %d", most, n)
 	}
-	if len(lists) == 0 {
-		for _, text := range some {
-			text = s.Codec.Insert(text, reward)
-			prompts, texts = append(prompts, s.memory.Encode(s.Tokenizer, text)), append(texts, text)
-		}
+	for _, text := range some {
+		text = s.Codec.Insert(text, reward)
+		prompts, texts = append(prompts, s.memory.Encode(s.Tokenizer, text)), append(texts, text)
 	}
 	for _, ids := range lists {
 		prompts, texts = append(prompts, ids), append(texts, "")
@@ -124,12 +123,10 @@ func (c *choice) completion() completionChoice {
 	if c.written != "" && c.reason == nil {
 		c.s.memory.KeepText(c.s.Tokenizer, c.written, out.Text, c.prompt, ids(c.visible(c.draws)))
 	}
-	if c.echo {
-		out.Text = c.s.Tokenizer.Decode(c.prompt, false) + out.Text
-	}
+	out.Text = c.echo + out.Text
 	if c.q.logprobs {
 		out.Logprobs = &logprobs{Tokens: []string{}, Logps: []*float32{}, Top: []map[string]float32{}, Offsets: []int{}}
-		if c.echo {
+		if c.echo != "" {
 			out.Logprobs.add(c, []rl.Draw{{Token: c.prompt[0]}})
 			out.Logprobs.Logps[0], out.Logprobs.Top[0] = nil, nil
 			out.Logprobs.add(c, c.echoed)

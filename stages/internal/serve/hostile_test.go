@@ -314,13 +314,34 @@ func TestAConversationIsWrittenAMinuteAfterItsLastReply(t *testing.T) {
 	})
 }
 
-// Ten requests of 115 bytes for eight replies with 20 alternatives held 3 GB until their clients read them.
+// Eighty requests of 128 kB for eight replies to the id of a long token held 4.4 GB for a minute.
+func TestOpenConversationsHaveALimitOfBytes(t *testing.T) {
+	s := newLab(t, "qwen", 1, nil, nil).Server
+	l := must.Get(NewLog(filepath.Join(t.TempDir(), rl.TrajectoriesFile)))(t)
+	const others = openBytes - 30
+	l.bytes = others
+	for i := range int32(3) {
+		must.OK(t, l.add(&choice{s: s, q: &request{}, prompt: []int32{i}, draws: []rl.Draw{{Token: 9}}}))
+	}
+	if got := logRows(t, l.path); len(got) != 2 || len(l.open) != 1 || l.bytes != others+l.open[0].bytes {
+		t.Errorf("got %q, %d open conversations and %d bytes, want the rows of two and the bytes of the third", got,
+			len(l.open), l.bytes-others)
+	}
+	must.OK(t, l.Close())
+	if l.bytes != others {
+		t.Errorf("%d bytes are left of no conversation", l.bytes-others)
+	}
+}
+
+// Ten requests of 115 bytes for eight replies with 20 alternatives held 3 GB until their clients read them. One request
+// of 1.1 MB for 280 echoes took 1.8 GB, 4.3 GB in half the bytes if each character of the token is escaped in JSON.
 func TestLogprobsInMemoryHaveALimit(t *testing.T) {
 	l := newLab(t, "qwen", 4, nil, func(c *Config) { c.Queue = 600 })
 	const plain, withLogprobs = `{"model": "tiny", "prompt": "in", "max_tokens": 9}`,
 		`{"model": "tiny", "prompt": "in", "max_tokens": 9, "logprobs": 1, "n": 2}` // 36
 	many := `{"model": "tiny", "max_tokens": 1, "logprobs": 5, "n": 8, "echo": true, "prompt": [` + strings.TrimSuffix(
 		strings.Repeat("["+strings.TrimSuffix(strings.Repeat("40,", 1900), ",")+"],", 50), ",") + `]}`
+	const echo = `{"model": "tiny", "prompt": "in the town", "max_tokens": 1, "echo": true, "n": 8}` // 8, for 88 bytes
 	for _, tc := range []struct {
 		others       int64
 		body, reason string
@@ -330,6 +351,8 @@ func TestLogprobsInMemoryHaveALimit(t *testing.T) {
 		{mostLogprobs - 35, withLogprobs, "may get 4194304 logprobs", http.StatusTooManyRequests},
 		{mostLogprobs - 36, withLogprobs, "", http.StatusOK},
 		{mostLogprobs, plain, "", http.StatusOK},
+		{mostLogprobs - 7, echo, "may get 4194304 logprobs", http.StatusTooManyRequests},
+		{mostLogprobs - 8, echo, "", http.StatusOK},
 	} {
 		l.logprobs.Store(tc.others)
 		status, text, _ := l.post("/v1/completions", tc.body)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 
 const (
 	openConversations = 1024        // that may still be continued; of more, the oldest is written
+	openBytes         = 256 << 20   // of all open conversations; of more, the oldest are written
 	openFor           = time.Minute // without another reply; then a conversation is written
 )
 
@@ -31,6 +33,7 @@ type Log struct {
 	mu     sync.Mutex
 	number int
 	open   []*logged // the oldest first
+	bytes  int       // of the open conversations
 	err    error     // of a row that was written between requests
 }
 
@@ -39,6 +42,7 @@ type logged struct {
 	rl.Trajectory
 	at        time.Time
 	continued bool // by another one, which contains it
+	bytes     int  // in memory: texts, and 9 for the id, mask and logprob of a token
 }
 
 // NewLog returns a log with the file path, to which rows are appended.
@@ -67,8 +71,9 @@ func (l *Log) add(c *choice) error {
 	}
 	e.append(c)
 	l.open = append(l.open, e)
+	l.bytes += e.bytes
 	time.AfterFunc(openFor, l.expire)
-	err := errors.Join(l.err, l.writeOldest(max(0, len(l.open)-openConversations)))
+	err := errors.Join(l.err, l.writeOlder(openFor))
 	l.err = nil
 	return err
 }
@@ -113,6 +118,10 @@ func (e *logged) append(c *choice) {
 	if e.Stop = rl.StopDone; c.finish == "length" {
 		e.Stop = rl.StopStep
 	}
+	e.bytes = 9 * len(e.IDs)
+	for _, m := range e.Messages {
+		e.bytes += len(m.Text) + len(strings.Join(m.Calls, ""))
+	}
 }
 
 func (e *logged) say(m rl.Message) {
@@ -132,11 +141,7 @@ func (e *logged) say(m rl.Message) {
 func (l *Log) expire() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n := 0
-	for n < len(l.open) && time.Since(l.open[n].at) >= openFor {
-		n++
-	}
-	l.err = errors.Join(l.err, l.writeOldest(n))
+	l.err = errors.Join(l.err, l.writeOlder(openFor))
 }
 
 // Close writes the conversations that were not written.
@@ -146,14 +151,18 @@ func (l *Log) Close() error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return errors.Join(l.err, l.writeOldest(len(l.open)))
+	return errors.Join(l.err, l.writeOlder(0))
 }
 
-// writeOldest writes and forgets the n oldest open conversations. The error of one leaves the others alone.
-func (l *Log) writeOldest(n int) (err error) {
-	gone := l.open[:n]
-	l.open = slices.Clone(l.open[n:])
-	for _, c := range gone {
+// writeOlder writes and forgets the conversations that are open for age or longer, and the oldest of too many or too
+// large ones. The error of one leaves the others alone.
+func (l *Log) writeOlder(age time.Duration) (err error) {
+	for len(l.open) > 0 {
+		c := l.open[0]
+		if len(l.open) <= openConversations && l.bytes <= openBytes && time.Since(c.at) < age {
+			break
+		}
+		l.open[0], l.open, l.bytes = nil, l.open[1:], l.bytes-c.bytes
 		if c.continued {
 			continue
 		}

@@ -11,6 +11,7 @@ import (
 	"mime"
 	"net/http"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -142,10 +143,8 @@ func (q *request) chooseReward(s *Server, setting string, given bool) error {
 		return bad("reward_token", "unsupported_value", "reward_token is high, low, none or checkpoint; got %.80q", setting)
 	}
 	if setting == "none" {
-		q.reward = rl.TokenNone
-		return nil
-	}
-	if s.Position == "" {
+		setting = rl.TokenNone
+	} else if s.Position == "" {
 		return bad("reward_token", "unsupported_value", "this policy has never used reward tokens")
 	}
 	q.reward = setting
@@ -169,10 +168,9 @@ func (q *request) common() error {
 		return err
 	}
 	q.usage = options.Usage
+	q.seed = rand.Uint64() >> 11 // exact in JavaScript
 	if seed != nil {
 		q.seed = uint64(*seed)
-	} else {
-		q.seed = rand.Uint64() >> 11 // exact in JavaScript
 	}
 	switch {
 	case limited && q.max < 1:
@@ -270,7 +268,5 @@ func sameJSON(raw json.RawMessage, want string) bool {
 	if json.Unmarshal(raw, &a) != nil || json.Unmarshal([]byte(want), &b) != nil {
 		return false
 	}
-	x, _ := json.Marshal(a)
-	y, _ := json.Marshal(b)
-	return bytes.Equal(x, y)
+	return reflect.DeepEqual(a, b)
 }

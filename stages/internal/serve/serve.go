@@ -93,6 +93,10 @@ const mostPrompts = 4
 // mostLogprobs bounds the logprobs in memory. Each takes up to 240 bytes while its reply is written.
 const mostLogprobs = 4 << 20
 
+// bytesPerLogprob is the number of bytes of an echo that count as a logprob: escaped as \u003c, and in the list of
+// tokens too, each takes up to 38 while its reply is written.
+const bytesPerLogprob = 8
+
 // New returns a server.
 func New(c Config) *Server {
 	s := &Server{Config: c, mux: http.NewServeMux(), started: time.Now()}
@@ -279,17 +283,18 @@ func (s *Server) authorised(r *http.Request) error {
 func (s *Server) reserve(q *request, choices []*choice) (release func(), err error) {
 	n, logprobs, most := int64(len(choices)), int64(0), int64(s.Batcher.Slots()+s.Queue)
 	for _, c := range choices {
-		if logprobs += int64(c.room); c.echo {
-			logprobs += int64(len(c.prompt))
+		tokens := c.room
+		if c.echo != "" {
+			tokens += len(c.prompt)
 		}
-	}
-	if logprobs *= int64(1 + q.top); !q.logprobs {
-		logprobs = 0
+		if logprobs += int64(len(c.echo) / bytesPerLogprob); q.logprobs {
+			logprobs += int64(tokens * (1 + q.top))
+		}
 	}
 	if n > most || logprobs > mostLogprobs {
 		return nil, bad("n", "unsupported_value", "a request has at most %d replies on this server, which may get %d "+
-			"logprobs, alternatives included; got %d and %d: fewer prompts, n, max_tokens or alternatives need less", most,
-			mostLogprobs, n, logprobs)
+			"logprobs, with alternatives and each %d bytes of an echo; got %d and %d: fewer prompts, n, max_tokens or "+
+			"alternatives need less", most, mostLogprobs, bytesPerLogprob, n, logprobs)
 	}
 	release = func() {
 		s.replies.Add(-n)
