@@ -120,7 +120,14 @@ const (
 	maxSourceBytes    = 1 << 20  // all files of the experiment together
 	maxManifestsBytes = 64 << 20 // all manifests together
 	maxRowBytes       = 64 << 20
+	leastRow          = 1 << 10 // bytes of the limit for a row, and for a value of rows that are kept
+	leastValue        = 128
 )
+
+// rowsOf returns the limits of the rows in a bundle that may unpack to limit bytes.
+func rowsOf(limit int64) *artifact.Budget {
+	return &artifact.Budget{Bytes: limit, Rows: limit / leastRow, Values: limit / leastValue, Line: maxRowBytes}
+}
 
 // OpenBundle unpacks a bundle into a folder as a stream. It writes at most limit bytes and refuses everything that
 // WriteBundle does not write: other names, links and devices, more or larger files than any page requires.
@@ -175,7 +182,7 @@ func OpenBundle(file, dir string, limit int64) (*Bundle, error) {
 	if b.Store, err = artifact.Open(filepath.Join(dir, bundleStore)); err != nil {
 		return nil, err
 	}
-	b.Store.Limit(&artifact.Budget{Bytes: limit, Rows: artifact.MaxRows, Line: maxRowBytes})
+	b.Store.Limit(rowsOf(limit))
 	return b, nil
 }
 

@@ -1,6 +1,7 @@
 package reports
 
 import (
+	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"rcgrpo/bfcl"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/internal/must"
 	"rcgrpo/reports/page"
@@ -23,24 +25,80 @@ import (
 // with a store that has the limits of a bundle.
 func hostilePage(t *testing.T, rows func(yield func(rl.Score) bool)) ([]byte, *artifact.Store) {
 	t.Helper()
+	return hostileInput(t, roleScores, "scores", func(dir string) {
+		w := must.Get(os.Create(filepath.Join(dir, rl.ScoresFile)))(t) // too many rows for artifact.WriteRows
+		encoder := json.NewEncoder(w)
+		rows(func(row rl.Score) bool { return encoder.Encode(row) == nil })
+		must.OK(t, w.Close())
+	})
+}
+
+// hostileInput is hostilePage for an artifact of another type.
+func hostileInput(t *testing.T, role, of string, write func(dir string)) ([]byte, *artifact.Store) {
+	t.Helper()
 	store := must.Get(artifact.Open(filepath.Join(t.TempDir(), "store")))(t)
 	key := strings.Repeat("ab", 32)
 	staging := must.Get(store.Begin(key))(t)
-	dir := must.Get(staging.Dir("scores"))(t)
-	w := must.Get(os.Create(filepath.Join(dir, rl.ScoresFile)))(t) // too many rows for artifact.WriteRows
-	encoder := json.NewEncoder(w)
-	rows(func(row rl.Score) bool { return encoder.Encode(row) == nil })
-	must.OK(t, w.Close())
+	write(must.Get(staging.Dir(of))(t))
 	c := must.Get(staging.Commit(artifact.Manifest{Key: key, Address: "stage.eval.arm"},
-		map[string]string{"scores": "scores"}))(t)
+		map[string]string{of: of}))(t)
 	ev := emptyEvidence()
-	ev.Inputs = []Input{{Role: roleScores, Address: "stage.eval.arm",
-		Ref: artifact.Ref{Kind: "eval", Name: "arm", Port: "scores"},
-		Key: key, Digest: c.Outputs["scores"].Digest}}
+	ev.Inputs = []Input{{Role: role, Address: "stage.eval.arm",
+		Ref: artifact.Ref{Kind: "eval", Name: "arm", Port: of, Type: of},
+		Key: key, Digest: c.Outputs[of].Digest}}
 	p := (&Study{Name: "hostile"}).Page()
 	p.Evidence = must.Get(ev.Packed(p))(t)
-	store.Limit(&artifact.Budget{Bytes: BundleBytes, Rows: artifact.MaxRows, Line: maxRowBytes})
+	store.Limit(rowsOf(BundleBytes))
 	return []byte(htmlOf(t, p)), store
+}
+
+// A bundle of a few kilobytes may contain many short values, each of which takes far more memory.
+func TestArtifactsOfManyValuesAreRefused(t *testing.T) {
+	const limit = 64 << 20
+	many := func(one string, n int) string { return strings.TrimPrefix(strings.Repeat(","+one, n), ",") }
+	numbered := func(format string) string {
+		var b strings.Builder
+		for i := range maxChosen + 1 {
+			fmt.Fprintf(&b, format, i)
+		}
+		return strings.TrimPrefix(b.String(), ",")
+	}
+	episode := func(messages int) string { return `{"task":"a","messages":[` + many("{}", messages) + "]}\n" }
+	turns := `{"turns":[` + many("{}", limit/leastValue/4+2) + "]}\n"
+	for name, tc := range map[string]struct {
+		role, of, file, text, want string
+	}{
+		"tasks with many turns": {roleData, "tasks", bfcl.TasksFile, strings.Repeat(turns, 4), "values, and at most"},
+		"many short rows": {roleCurves, "metrics", rl.MetricsFile, strings.Repeat("{}\n", limit/leastRow+1),
+			"more rows than the limit"},
+		"an episode with many messages": {roleTranscripts, "trajectories", rl.TrajectoriesFile,
+			episode(maxShown/256 + 1), "its episodes are longer than a page may be"},
+		"episodes with many messages": {roleTranscripts, "trajectories", rl.TrajectoriesFile,
+			strings.Repeat(episode(maxShown/256/4), 4), "its episodes are longer than a page may be"},
+		"a long summary": {roleData, "dataset", "summary.json", strings.Repeat(" ", 64<<10) + "{}", "at most 65536 are read"},
+		"a summary with many counts": {roleData, "dataset", "summary.json", "{" + numbered(`,"%d":1`) + "}",
+			"more than 1000 counts"},
+		"a long cost": {roleCalls, "calls", costFile, strings.Repeat(" ", 64<<10) + "{}", "at most 65536 are read"},
+		"calls of many models": {roleCalls, "calls", costFile, `{"models":[` + numbered(`,"%d"`) + "]}",
+			"more than 1000 models"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			html, store := hostileInput(t, tc.role, tc.of, func(dir string) {
+				must.OK(t, artifact.WriteRows(dir, rl.DatasetFile, []rl.Trajectory{})) // of a dataset
+				w := must.Get(os.Create(filepath.Join(dir, tc.file)))(t)
+				var out io.WriteCloser = w
+				if strings.HasSuffix(tc.file, ".gz") {
+					out = gzip.NewWriter(w)
+				}
+				must.Get(io.WriteString(out, tc.text))(t)
+				must.OK(t, out.Close())
+			})
+			store.Limit(rowsOf(limit))
+			if v := verified(t, html, store); len(v.Faults) != 1 || !strings.Contains(v.Faults[0], tc.want) {
+				t.Errorf("got %q, want one with %q", v.Faults, tc.want)
+			}
+		})
+	}
 }
 
 func emptyEvidence() *Evidence {

@@ -3,7 +3,6 @@ package reports
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -39,12 +38,8 @@ type Calls struct {
 
 // calls adds the sum of the calls of a stage to those of its label.
 func (g *gathering) calls(in *Input, a *artifact.Artifact) error {
-	text, err := a.Read(costFile)
 	var one callCost
-	if err == nil {
-		err = json.Unmarshal(text, &one)
-	}
-	if err != nil {
+	if err := a.ReadJSON(costFile, &one); err != nil {
 		return fmt.Errorf("%s: %s: %w", in.port(), costFile, err)
 	}
 	c := findOrAdd(&g.study.Calls, Calls{Label: in.Label}, func(c Calls) bool { return c.Label == in.Label })
@@ -55,6 +50,9 @@ func (g *gathering) calls(in *Input, a *artifact.Artifact) error {
 	c.Input += one.Input
 	c.Output += one.Output
 	c.Models = slices.Compact(slices.Sorted(slices.Values(append(c.Models, one.Models...))))
+	if len(c.Models) > maxChosen {
+		return fmt.Errorf("%s: the calls of %q name more than %d models", in.port(), in.Label, maxChosen)
+	}
 	if c.First == "" || one.First != "" && one.First < c.First {
 		c.First = one.First
 	}

@@ -2,7 +2,6 @@ package reports
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,7 +16,11 @@ import (
 
 // gathering collects a study from artifacts, for the report stage and for Verify. It reads only the evidence, artifacts
 // and manifests.
-type gathering struct{ study *Study }
+type gathering struct {
+	study  *Study
+	shown  int // bytes of the episodes that are kept for the page
+	counts int // of all summaries of data sets
+}
 
 // gather reads the inputs and stages of the evidence. store may be nil if no stage has a key.
 func gather(ev *Evidence, open func(*Input) (*artifact.Artifact, error), store *artifact.Store) (*Study, error) {
@@ -158,14 +161,15 @@ func (g *gathering) dataset(name string, in *Input, a *artifact.Artifact) error 
 			return err
 		}
 		d.Members = append(d.Members, Member{row.Origin, row.Token, row.Task, row.Category, row.Reward == 1})
-		d.Examples.Add(transcript(&row, ""))
+		if err := g.show(&d.Examples, in, &row, ""); err != nil {
+			return err
+		}
 	}
-	text, err := a.Read("summary.json")
-	if err == nil {
-		err = json.Unmarshal(text, &d.Summary)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := a.ReadJSON("summary.json", &d.Summary); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read %s: %w", a.Path("summary.json"), err)
+	}
+	if g.counts += len(d.Summary); g.counts > maxChosen {
+		return fmt.Errorf("%s: the summaries of the data sets have more than %d counts", in.port(), maxChosen)
 	}
 	g.study.DataSets = append(g.study.DataSets, d)
 	return nil
@@ -180,8 +184,27 @@ func (g *gathering) transcripts(in *Input, a *artifact.Artifact) error {
 			return err
 		}
 		if !row.Reward.Missing() { // the environment failed
-			shown.Add(transcript(row, seed))
+			if err := g.show(shown, in, row, seed); err != nil {
+				return err
+			}
 		}
+	}
+	return nil
+}
+
+// maxShown limits the episodes that are kept for a page, in bytes: the text of a page has at most a quarter of it.
+const maxShown = 4 * maxEvidenceBytes
+
+// show adds an episode to those from which a page chooses. A few kilobytes of gzip may have millions of messages.
+func (g *gathering) show(to *page.Transcripts, in *Input, row *rl.Trajectory, seed string) error {
+	size := weigh(row)
+	if size <= maxShown {
+		one := transcript(row, seed)
+		one.Size = size
+		g.shown += to.Add(one)
+	}
+	if max(size, g.shown) > maxShown {
+		return fmt.Errorf("%s: its episodes are longer than a page may be", in.port())
 	}
 	return nil
 }

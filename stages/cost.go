@@ -1,7 +1,6 @@
 package stages
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"rcgrpo/bfcl"
@@ -60,12 +59,9 @@ func CallPrice(stage lang.Stage, site *lang.Site) string {
 // CallsResult is the result of a stage that sampled from an endpoint. Its method Replay plays the episodes again.
 type CallsResult = provider.Result
 
-// RecordedCost returns the dollars of the record in a port calls, of which read reads a file.
-func RecordedCost(read func(name string) ([]byte, error)) (float64, bool) {
+// RecordedCost returns the dollars of the record in a port calls, of which read decodes a file.
+func RecordedCost(read func(name string, into any) error) (float64, bool) {
 	var cost provider.Cost
-	text, err := read(provider.CostFile)
-	if err != nil || json.Unmarshal(text, &cost) != nil {
-		return 0, false
-	}
-	return cost.Dollars, true
+	err := read(provider.CostFile, &cost)
+	return cost.Dollars, err == nil
 }

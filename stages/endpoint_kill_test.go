@@ -189,7 +189,7 @@ func (l *callers) check(name string) {
 		l.Errorf("%s: got %+v, want 6 rewards of the ground truth", name, scores)
 	}
 	store := own.store()
-	dollars, _ := RecordedCost(must.Get(store.Open(own.recorded(store).Manifest, "calls"))(l).Read)
+	dollars, _ := RecordedCost(must.Get(store.Open(own.recorded(store).Manifest, "calls"))(l).ReadJSON)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if charged := l.charged[name]; dollars > callingBudget || dollars < charged-1e-9 {

@@ -311,7 +311,7 @@ func callCost(p *plan.Plan, n *plan.Planned) (dollars float64, ok bool, err erro
 	}
 	if n.Last != nil && n.Last.Outputs["calls"].Type != "" {
 		if a, err := p.Store.Open(n.Last, "calls"); err == nil {
-			if dollars, ok := stages.RecordedCost(a.Read); ok {
+			if dollars, ok := stages.RecordedCost(a.ReadJSON); ok {
 				return dollars, true, nil
 			}
 		}

@@ -21,12 +21,13 @@ import (
 // the first error and yields it, with file and line, beside a zero T. Readers keep something of each row, so without a
 // budget of the store, the file may have RowsBytes and MaxRows, or more rows if it is large.
 func Rows[T any](a *Artifact, file string) iter.Seq2[T, error] {
-	return rowsWithin[T](a.Path(file), a.budget)
+	return rowsWithin[T](a.Path(file), a.budget, false)
 }
 
-// AllRows returns the rows that Rows reads; none after an error.
+// AllRows returns the rows that Rows reads; none after an error. All together, they have at most as many values as one
+// row may have, or one for each 8 bytes of the file.
 func AllRows[T any](a *Artifact, file string) (rows []T, err error) {
-	for row, err := range Rows[T](a, file) {
+	for row, err := range rowsWithin[T](a.Path(file), a.budget, true) {
 		if err != nil {
 			return nil, err
 		}
@@ -36,7 +37,7 @@ func AllRows[T any](a *Artifact, file string) (rows []T, err error) {
 }
 
 // ReadRows is Rows for a file outside a store.
-func ReadRows[T any](path string) iter.Seq2[T, error] { return rowsWithin[T](path, nil) }
+func ReadRows[T any](path string) iter.Seq2[T, error] { return rowsWithin[T](path, nil, false) }
 
 // Checked is a row with a rule that its readers rely on, such as indices within its slices. Rows keeps to it, because
 // others may have written the file.
@@ -45,9 +46,10 @@ type Checked interface{ Check() error }
 // Budget limits the rows read from all files of a store of unknown origin: a few megabytes of gzip can
 // contain gigabytes. A Budget is for one goroutine.
 type Budget struct {
-	Bytes int64 // of decompressed text left
-	Rows  int64 // left
-	Line  int64 // bytes of the longest row
+	Bytes  int64 // of decompressed text left
+	Rows   int64 // left
+	Values int64 // left for the rows of AllRows
+	Line   int64 // bytes of the longest row
 }
 
 // Limit applies a budget to every later Rows of the store's artifacts. A read beyond it is an error.
@@ -66,6 +68,7 @@ const (
 	MaxRows      = 2_000_000
 	maxGrowth    = 100
 	leastRow     = 64 // bytes of a row in a file of more than MaxRows
+	leastValue   = 8  // bytes of a value in a file with more than mostValues
 )
 
 // RowsBytes limits the decompressed rows of a file with size bytes. A long training has gigabytes of them, but text of
@@ -101,8 +104,8 @@ func (b *budgeted) begin() error {
 	return nil
 }
 
-// rowsWithin is ReadRows with a budget; nil is that of the size of the file.
-func rowsWithin[T any](path string, budget *Budget) iter.Seq2[T, error] {
+// rowsWithin is ReadRows with a budget; nil is that of the size of the file. Rows that are kept have a limit of values.
+func rowsWithin[T any](path string, budget *Budget, kept bool) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var zero T
 		f, err := os.Open(path)
@@ -116,7 +119,8 @@ func rowsWithin[T any](path string, budget *Budget) iter.Seq2[T, error] {
 			yield(zero, err)
 			return
 		}
-		own := Budget{RowsBytes(info.Size()), max(MaxRows, info.Size()/leastRow), maxRow}
+		own := Budget{RowsBytes(info.Size()), max(MaxRows, info.Size()/leastRow),
+			max(mostValues, info.Size()/leastValue), maxRow}
 		in := &budgeted{r: bufio.NewReaderSize(f, 1<<16), Budget: cmp.Or(budget, &own)}
 		if strings.HasSuffix(path, ".gz") {
 			if in.r, err = gzip.NewReader(in.r); err != nil {
@@ -133,7 +137,11 @@ func rowsWithin[T any](path string, budget *Budget) iter.Seq2[T, error] {
 			var row T
 			text := bytes.TrimSpace(line)
 			if (err == nil || err == io.EOF) && len(text) > 0 {
-				if rowErr := parseRow(text, &row); rowErr != nil {
+				values := new(int64(mostValues))
+				if kept {
+					values = &in.Values
+				}
+				if rowErr := parseRow(text, values, &row); rowErr != nil {
 					err = rowErr
 				} else if !yield(row, nil) {
 					return
@@ -147,14 +155,16 @@ func rowsWithin[T any](path string, budget *Budget) iter.Seq2[T, error] {
 	}
 }
 
-// parseRow decodes a row and checks it. null would leave a pointer without a row.
-func parseRow[T any](text []byte, row *T) error {
+// parseRow decodes a row and checks it; values are left for it. null would leave a pointer without a row.
+func parseRow[T any](text []byte, values *int64, row *T) error {
 	if string(text) == "null" {
 		return errors.New("the row is null")
 	}
-	if _, n := nesting.JSON(text); n > mostValues {
-		return fmt.Errorf("the row has %d values, and at most %d are read", n, mostValues)
+	_, n := nesting.JSON(text)
+	if most := min(mostValues, *values); int64(n) > most {
+		return fmt.Errorf("the row has %d values, and at most %d are read", n, most)
 	}
+	*values -= int64(n)
 	if err := json.Unmarshal(text, row); err != nil {
 		return err
 	}

@@ -142,7 +142,22 @@ func TestRowsStopAtTheBudgetOfTheirStore(t *testing.T) {
 	}
 }
 
-// A few kilobytes of gzip in a remote store can contain more rows than the memory.
+// Rows within the limit of one row may together take more than the memory.
+func TestRowsThatAreKeptHaveALimitOfValues(t *testing.T) {
+	s := openStore(t)
+	line := "[" + strings.Repeat("0,", mostValues/4) + "0]\n"
+	m := commit(t, s, "a", files{"rows.jsonl": strings.Repeat(line, 5)})
+	a := must.Get(s.Open(m, "out"))(t)
+	_, err := AllRows[[]int8](a, "rows.jsonl")
+	must.Match(t, err, "rows.jsonl:5: the row has 1048576 values, and at most 0 are read")
+	for _, err := range Rows[[]int8](a, "rows.jsonl") {
+		must.OK(t, err)
+	}
+	s.Limit(&Budget{Bytes: 1 << 30, Rows: 100, Line: 1 << 30, Values: mostValues/2 - 1})
+	_, err = AllRows[[]int8](must.Get(s.Open(m, "out"))(t), "rows.jsonl")
+	must.Match(t, err, "rows.jsonl:2: the row has 1048576 values, and at most 1048575 are read")
+}
+
 // A row of a few kilobytes in gzip can have millions of short values, each of which takes far more memory.
 func TestARowHasAtMostAsManyValuesAsAnEpisode(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rows.jsonl")
@@ -154,6 +169,7 @@ func TestARowHasAtMostAsManyValuesAsAnEpisode(t *testing.T) {
 	}
 }
 
+// A few kilobytes of gzip in a remote store can contain more rows than the memory.
 func TestRowsOfAFileHaveALimit(t *testing.T) {
 	for name, tc := range map[string]struct {
 		line, lines int

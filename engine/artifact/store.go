@@ -339,6 +339,14 @@ func (a *Artifact) Read(name string) ([]byte, error) {
 	return disk.ReadPlain(a.Path(name), disk.MaxRecord)
 }
 
+// maxDescription limits a JSON file beside the rows or weights of an artifact, in bytes.
+const maxDescription = 64 << 10
+
+// ReadJSON reads a JSON file of the artifact that describes its other files.
+func (a *Artifact) ReadJSON(name string, v any) error {
+	return disk.ReadJSON(a.Path(name), maxDescription, v)
+}
+
 // Only returns the path of the one file or folder that contains the whole artifact. ok is false if there are
 // several, or none.
 func (a *Artifact) Only() (path string, ok bool) {

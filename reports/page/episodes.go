@@ -36,6 +36,7 @@ type Transcript struct {
 	Further  [][]Utterance `json:"further,omitempty"` // sequences of an agent that continue none before them
 
 	Hash string `json:"-"` // selects the episodes
+	Size int    `json:"-"` // about its bytes of memory
 }
 
 // Utterance is a message of a transcript.
@@ -56,8 +57,9 @@ const StripGiven = '·'
 
 const StripBlocks = "▁▂▃▄▅▆▇█"
 
-// Add adds a transcript and drops candidates that cannot be chosen anymore.
-func (t *Transcripts) Add(one Transcript) {
+// Add adds a transcript, drops candidates that cannot be chosen anymore, and returns by how many bytes the candidates
+// have grown.
+func (t *Transcripts) Add(one Transcript) (grown int) {
 	list, of := &t.Failed, &t.FailedOf
 	if one.Reward == 1 {
 		list, of = &t.Passed, &t.PassedOf
@@ -65,7 +67,10 @@ func (t *Transcripts) Add(one Transcript) {
 	*of++
 	at, _ := slices.BinarySearchFunc(*list, one, func(a, b Transcript) int { return cmp.Compare(a.Hash, b.Hash) })
 	*list = slices.Insert(*list, at, one)
-	*list = (*list)[:min(len(*list), transcriptsPerArm)]
+	for grown = one.Size; len(*list) > transcriptsPerArm; *list = (*list)[:transcriptsPerArm] {
+		grown -= (*list)[transcriptsPerArm].Size
+	}
+	return grown
 }
 
 // Chosen returns the transcripts of the page: half of each kind if there are enough.

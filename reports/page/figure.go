@@ -91,11 +91,14 @@ type Point struct {
 	Source Source
 }
 
-// Add appends a series unless it is empty. Curves are smoothed over a twentieth of the longest one.
+// maxSmooth bounds the work for long curves.
+const maxSmooth = 500
+
+// Add appends a series unless it is empty. Curves are smoothed over a twentieth of the longest one, at most maxSmooth.
 func (f *Figure) Add(s Series) {
 	if len(s.Curves)+len(s.Points) > 0 {
 		f.Series = append(f.Series, s)
-		f.Smooth = max(f.Smooth, len(s.X)/20)
+		f.Smooth = max(f.Smooth, min(len(s.X)/20, maxSmooth))
 	}
 }
 
@@ -210,8 +213,13 @@ func movingAverage(y []float64, window int) []float64 {
 	result := slices.Clone(y)
 	for i := range y {
 		if !math.IsNaN(y[i]) {
-			near := y[max(0, i-(window-1)/2):min(len(y), i+window/2+1)]
-			result[i] = stats.Mean(slices.DeleteFunc(slices.Clone(near), math.IsNaN))
+			sum, n := 0.0, 0
+			for _, v := range y[max(0, i-(window-1)/2):min(len(y), i+window/2+1)] {
+				if !math.IsNaN(v) {
+					sum, n = sum+v, n+1
+				}
+			}
+			result[i] = sum / float64(n)
 		}
 	}
 	return result

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -59,5 +60,19 @@ func TestAForestPlotNamesTheExpectedSideOfEachOutcome(t *testing.T) {
 	effects[2].B = "d"
 	if got := f.forestLines()[1]; !strings.HasPrefix(got, "c minus a: ") {
 		t.Errorf("several second arms: got the row %q, want both arms", got)
+	}
+}
+
+// The work for a curve is the product of its length and the window.
+func TestLongCurvesAreSmoothedOverABoundedWindow(t *testing.T) {
+	for updates, want := range map[int]int{40: 2, 20 * maxSmooth: maxSmooth, 100 * maxSmooth: maxSmooth} {
+		f := &Figure{}
+		if f.Add(Series{X: make([]float64, updates), Curves: []Curve{{}}}); f.Smooth != want {
+			t.Errorf("%d updates: got a window of %d, want %d", updates, f.Smooth, want)
+		}
+	}
+	got := movingAverage([]float64{1, math.NaN(), 3, 8}, 3)
+	if want := []float64{1, 0, 5.5, 5.5}; !math.IsNaN(got[1]) || got[0] != want[0] || !slices.Equal(got[2:], want[2:]) {
+		t.Errorf("got %v, want %v and NaN at 1", got, want)
 	}
 }

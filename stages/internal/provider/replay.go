@@ -82,11 +82,7 @@ func (c *Result) read() (*recorded, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := calls.Read(CostFile)
-	if err != nil {
-		return nil, err
-	}
-	if err := json.Unmarshal(text, &r.cost); err != nil {
+	if err := calls.ReadJSON(CostFile, &r.cost); err != nil {
 		return nil, fmt.Errorf("%s: %w", CostFile, err)
 	}
 	if r.rows, err = artifact.AllRows[Row](calls, CallsFile); err != nil {
