@@ -794,7 +794,7 @@ func FuzzServers(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		client := mcp.NewClient(&mcp.Implementation{Name: "t"}, nil)
 		transport := &mcp.IOTransport{Reader: io.NopCloser(strings.NewReader(string(text))), Writer: discard{},
