@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -91,11 +90,18 @@ func (ev *Evidence) CheckFiles(files map[string][]byte) []string {
 func (ev *Evidence) CheckExperiment(x *lang.Experiment) error {
 	shown := *ev
 	shown.Arms, shown.Failures, shown.Files, shown.Stages, shown.Document = nil, nil, nil, nil, nil
+	text := func(v any) string {
+		b, _ := json.Marshal(v) // has no field that cannot be marshalled
+		return string(b)
+	}
+	present := map[string]bool{} // inputs, without those that failed
 	shown.Inputs = slices.DeleteFunc(slices.Clone(ev.Inputs),
 		func(in Input) bool { return in.Role == roleCalls || in.Role == roleReplay }) // no report names these
 	for i := range shown.Inputs {
 		shown.Inputs[i].Key, shown.Inputs[i].Digest = "", ""
+		present[text(shown.Inputs[i])] = true
 	}
+	wanted := text(shown)
 	for _, n := range x.Nodes {
 		s, ok := n.Stage.(*settings)
 		if !ok {
@@ -112,12 +118,8 @@ func (ev *Evidence) CheckExperiment(x *lang.Experiment) error {
 		if said.Compare = (&Study{Compare: said.Compare}).comparisons(); said.Compare == nil {
 			said.Compare = ev.Compare // every arm with the first
 		}
-		said.Inputs = slices.DeleteFunc(said.Inputs, func(in Input) bool { // without those that failed
-			return !slices.ContainsFunc(shown.Inputs, func(o Input) bool { return reflect.DeepEqual(in, o) })
-		})
-		a, _ := json.Marshal(said) // has no field that cannot be marshalled
-		b, _ := json.Marshal(shown)
-		if bytes.Equal(a, b) {
+		said.Inputs = slices.DeleteFunc(said.Inputs, func(in Input) bool { return !present[text(in)] })
+		if text(said) == wanted {
 			return nil
 		}
 	}

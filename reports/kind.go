@@ -435,6 +435,7 @@ func (s *settings) declared(x *lang.Experiment, node *lang.Node) (*Evidence, err
 		}
 		ev.Compare = append(ev.Compare, c)
 	}
+	trained := map[*lang.Node]string{} // label of the last arm with the policy of a training; scores precede curves
 	for _, list := range []struct {
 		role string
 		refs []artifact.Ref
@@ -448,8 +449,17 @@ func (s *settings) declared(x *lang.Experiment, node *lang.Node) (*Evidence, err
 			switch list.role {
 			case roleScores, roleTranscripts:
 				input.Label = label(node, ref)
+				for _, in := range edge.From.Inputs {
+					if in.Setting == "policy" && in.Ref.Port == "checkpoint" {
+						trained[in.From] = input.Label
+					}
+				}
 			case roleCurves:
-				input.Label = s.curveLabel(node, edge)
+				name := edge.Ref.Name
+				if edge.Ref.Key != "" {
+					name = instanceName(edge.Ref)
+				}
+				input.Label = cmp.Or(trained[edge.From], name)
 			}
 			if list.role == roleScores || list.role == roleCurves {
 				input.Design = designOf(edge.From, edge.Ref)
@@ -458,23 +468,6 @@ func (s *settings) declared(x *lang.Experiment, node *lang.Node) (*Evidence, err
 		}
 	}
 	return ev, nil
-}
-
-// curveLabel returns the label of the last arm whose policy a training made; that of the training without one.
-func (s *settings) curveLabel(n *lang.Node, curve lang.Input) string {
-	name := curve.Ref.Name
-	if curve.Ref.Key != "" {
-		name = instanceName(curve.Ref)
-	}
-	for _, ref := range s.Scores {
-		evaluation, _ := n.Input(ref)
-		for _, in := range evaluation.From.Inputs {
-			if in.Setting == "policy" && in.From == curve.From && in.Ref.Port == "checkpoint" {
-				name = label(n, ref)
-			}
-		}
-	}
-	return name
 }
 
 // newEvidence lists the inputs of the page that exist and all stages behind them, those without a result by their
