@@ -196,7 +196,10 @@ func atEnd(err error) bool {
 
 // quote shortens a line.
 func quote(line []byte) string {
-	return fmt.Sprintf("%.200q", line)
+	if len(line) > 200 {
+		return fmt.Sprintf("%q…", line[:200])
+	}
+	return fmt.Sprintf("%q", line)
 }
 
 func (c *process) deliver(line []byte) error {

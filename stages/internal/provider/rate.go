@@ -77,10 +77,10 @@ func (r *Rate) Take(ctx context.Context, tokens int) error {
 func (r *Rate) Learn(h http.Header, pause time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.learn(&r.requests, r.Requests, "requests", cmp.Or(h.Get("X-Ratelimit-Limit-Requests"),
-		h.Get("Anthropic-Ratelimit-Requests-Limit")))
-	r.learn(&r.tokens, r.Tokens, "tokens", cmp.Or(h.Get("X-Ratelimit-Limit-Tokens"),
-		h.Get("Anthropic-Ratelimit-Input-Tokens-Limit")))
+	r.learn(&r.requests, r.Requests, "requests", h.Get("X-Ratelimit-Limit-Requests"),
+		h.Get("Anthropic-Ratelimit-Requests-Limit"))
+	r.learn(&r.tokens, r.Tokens, "tokens", h.Get("X-Ratelimit-Limit-Tokens"),
+		h.Get("Anthropic-Ratelimit-Input-Tokens-Limit"))
 	until := time.Now().Add(pause)
 	if pause == 0 || !until.After(r.until) {
 		return
@@ -91,15 +91,18 @@ func (r *Rate) Learn(h http.Header, pause time.Duration) {
 	r.until = until
 }
 
-// learn sets a bucket to the number in a text. A limit has one call in longestPause at least.
-func (r *Rate) learn(b *bucket, site float64, unit, text string) {
-	limit, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(limit > 0 && limit < 1e12) || site > 0 {
+// learn sets a bucket to the first number among texts. A limit has one call in longestPause at least.
+func (r *Rate) learn(b *bucket, site float64, unit string, texts ...string) {
+	for _, text := range texts {
+		limit, err := strconv.ParseFloat(text, 64)
+		if err != nil || !(limit > 0 && limit < 1e12) || site > 0 {
+			continue
+		}
+		if limit = max(limit, 1/longestPause.Minutes()); limit != b.perMinute {
+			r.Logf("the API allows %g %s per minute", limit, unit)
+			b.set(limit)
+		}
 		return
-	}
-	if limit = max(limit, 1/longestPause.Minutes()); limit != b.perMinute {
-		r.Logf("the API allows %g %s per minute", limit, unit)
-		b.set(limit)
 	}
 }
 
