@@ -5,86 +5,142 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"regexp"
-	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
 
 // Secrets replaces secret values by *** wherever foreign text contains them: as they are, with characters escaped as
 // in JSON, Go, HTML or URLs (once or more often), in base64 and in hexadecimal digits. A nil *Secrets replaces nothing.
+// The work for a text hardly depends on the number of secrets, since each line of a private key is one.
 type Secrets struct {
-	pattern *regexp.Regexp
-	longest int // bytes of a match
+	lines   [256][]string // by their first byte
+	codes   [256][]string // in base64 and hexadecimal digits, by their first byte with caseBit
+	longest int           // bytes of a match
 }
 
 // NewSecrets returns the replacement of values, each of whose lines is a secret; nil without any.
 func NewSecrets(values ...string) *Secrets {
-	var lines []string
+	s := &Secrets{}
 	for _, value := range values {
 		for line := range strings.Lines(value) {
-			if line = strings.Trim(line, "\r\n"); line != "" {
-				lines = append(lines, line)
+			if line = strings.Trim(line, "\r\n"); line == "" {
+				continue
+			}
+			s.longest = max(s.longest, longestCharacter*len(line))
+			s.lines[line[0]] = append(s.lines[line[0]], line)
+			for _, code := range []string{base64.RawStdEncoding.EncodeToString([]byte(line)),
+				base64.RawURLEncoding.EncodeToString([]byte(line)), hex.EncodeToString([]byte(line))} {
+				if len(line) >= leastEncoded {
+					s.codes[code[0]|caseBit] = append(s.codes[code[0]|caseBit], code)
+				}
 			}
 		}
 	}
-	if len(lines) == 0 {
+	if s.longest == 0 {
 		return nil
 	}
-	slices.SortFunc(lines, func(a, b string) int { return len(b) - len(a) }) // one may contain another
-	var forms []string
-	for _, line := range lines {
-		var escaped strings.Builder
-		for _, r := range line {
-			escaped.WriteString(character(r))
-		}
-		forms = append(forms, escaped.String())
-		if len(line) >= leastEncoded {
-			for _, text := range []string{base64.StdEncoding.EncodeToString([]byte(line)),
-				base64.URLEncoding.EncodeToString([]byte(line))} {
-				forms = append(forms, regexp.QuoteMeta(strings.TrimRight(text, "="))+"=*")
-			}
-			forms = append(forms, "(?i:"+hex.EncodeToString([]byte(line))+")")
-		}
-	}
-	pattern, err := regexp.Compile(strings.Join(forms, "|"))
-	if err != nil { // too long for a pattern: the values alone
-		for i, line := range lines {
-			lines[i] = regexp.QuoteMeta(line)
-		}
-		pattern, _ = regexp.Compile(strings.Join(lines, "|"))
-	}
-	return &Secrets{pattern, longestCharacter * len(lines[0])}
+	return s
 }
 
 const (
 	leastEncoded     = 8  // bytes of a secret whose encodings are not found in ordinary text
 	longestCharacter = 10 // bytes of an escaped character
+	caseBit          = 'a' - 'A'
 )
-
-// character returns the pattern of a character and its escaped forms.
-func character(r rune) string {
-	forms := []string{regexp.QuoteMeta(string(r)), fmt.Sprintf(`(?i:&#x0*%x;?)`, r), fmt.Sprintf(`&#0*%d;?`, r),
-		fmt.Sprintf(`(?i:\\+u%04x)`, r)}
-	for _, escape := range []string{`%%%02x`, `\\+x%02x`} {
-		bytes := ""
-		for _, b := range []byte(string(r)) {
-			bytes += fmt.Sprintf(escape, b)
-		}
-		forms = append(forms, "(?i:"+bytes+")")
-	}
-	return `\\*(?:` + strings.Join(forms, "|") + `)`
-}
 
 // Mask returns the text without secrets.
 func (s *Secrets) Mask(text string) string {
 	if s == nil {
 		return text
 	}
-	return s.pattern.ReplaceAllLiteralString(text, "***")
+	var masked strings.Builder
+	written := 0
+	for i := 0; i < len(text); {
+		slashes := backslashes(text[i:])
+		end := s.match(text[i:], slashes)
+		if end == 0 { // the character after the backslashes was compared too
+			i += slashes + 1
+			continue
+		}
+		masked.WriteString(text[written:i] + "***")
+		i += end
+		written = i
+	}
+	if written == 0 {
+		return text
+	}
+	return masked.String() + text[written:]
+}
+
+// match returns the length of the longest secret at the start of a text with that number of backslashes before its
+// first character; 0: none.
+func (s *Secrets) match(text string, slashes int) (end int) {
+	rest, first := text[slashes:], ""
+	if slashes > 0 {
+		first = `\`
+	}
+	if rest != "" {
+		char, _ := escaped(rest, slashes > 0)
+		first += rest[:1] + char[:min(1, len(char))]
+		for _, code := range s.codes[rest[0]|caseBit] {
+			if n := len(code); n <= len(rest) && strings.EqualFold(rest[:n], code) {
+				end = max(end, len(text)-len(strings.TrimLeft(rest[n:], "=")))
+			}
+		}
+	}
+	for i := range len(first) {
+		for _, line := range s.lines[first[i]] {
+			end = max(end, match(text, line))
+		}
+	}
+	return end
+}
+
+// match returns the length of a secret at the start of a text, any characters of which may be escaped; -1: none.
+func match(text, line string) (at int) {
+	for ; line != ""; line = line[1:] {
+		next := at + backslashes(text[at:])
+		if char, n := escaped(text[next:], next > at); n > 0 && strings.HasPrefix(line, char) {
+			if rest := match(text[next+n:], line[len(char):]); rest >= 0 {
+				return next + n + rest
+			} // the secret has such a sequence itself
+		}
+		if line[0] == '\\' && next > at {
+			at++
+		} else if at = next + 1; next == len(text) || text[next] != line[0] {
+			return -1
+		}
+	}
+	return at
+}
+
+func backslashes(text string) int { return len(text) - len(strings.TrimLeft(text, `\`)) }
+
+var escape = regexp.MustCompile(`^(?i:&#x([0-9a-f]+);?|&#([0-9]+);?|u([0-9a-f]{4})|[x%]([0-9a-f]{2}))`)
+
+// escaped returns the character, or the byte of one, that an escape sequence at the start of a text represents, and the
+// length of the sequence without its backslashes; 0: none.
+func escaped(text string, slash bool) (char string, n int) {
+	if text == "" || text[0] != '&' && text[0] != '%' && !(slash && strings.Contains("uUxX", text[:1])) {
+		return "", 0
+	}
+	m := escape.FindStringSubmatch(text)
+	if m == nil {
+		return "", 0
+	}
+	base := 16
+	if m[2] != "" {
+		base = 10
+	}
+	code, _ := strconv.ParseUint(m[1]+m[2]+m[3]+m[4], base, 32) // one that is too large is no character
+	if m[4] != "" {
+		return string([]byte{byte(code)}), len(m[0])
+	}
+	return string(rune(code)), len(m[0])
 }
 
 // Error returns err, whose text is masked; nil if it is nil. What it wraps is unchanged.

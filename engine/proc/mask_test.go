@@ -3,6 +3,7 @@ package proc
 import (
 	"bufio"
 	"bytes"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
@@ -13,6 +14,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"rcgrpo/internal/must"
 )
@@ -75,6 +77,8 @@ func TestSecretsAreMaskedInEveryEncoding(t *testing.T) {
 		"\\u of all":     each(`\u%04X`) + "longer",
 		"\\\\u of all":   each(`\\u%04x`) + "longer",
 		"decimal of all": each("&#%d;") + "longer",
+		"hex of all":     each("&#x%02X") + "longer",
+		"\\x of all":     each(`\\X%02x`) + "longer",
 	} {
 		if got := secrets.Mask("<" + text + ">"); got != "<***>" && got != `<"***">` && got != `<"\"***\"">` &&
 			got != `<"\"***>` {
@@ -87,6 +91,27 @@ func TestSecretsAreMaskedInEveryEncoding(t *testing.T) {
 	wrapped := secrets.Error(fmt.Errorf("malformed header %q: %w", secret, io.ErrUnexpectedEOF))
 	if strings.Contains(wrapped.Error(), "sk-a") || !errors.Is(wrapped, io.ErrUnexpectedEOF) {
 		t.Errorf("the error is %q", wrapped)
+	}
+}
+
+// A private key has 51 lines, each of which is a secret. A MiB took more than a minute.
+func TestTheWorkForATextDoesNotDependOnTheNumberOfSecrets(t *testing.T) {
+	var key strings.Builder
+	for i := range 51 {
+		sum := sha256.Sum256([]byte{byte(i)})
+		fmt.Fprintln(&key, base64.StdEncoding.EncodeToString(append(sum[:], sum[:16]...)))
+	}
+	secrets := NewSecrets(key.String())
+	first, _, _ := strings.Cut(key.String(), "\n")
+	for _, piece := range []string{`{"a":[0,"b\n"]},`, first[:60], `\\`, "&#", "%2"} {
+		text := strings.Repeat(piece, (4<<20)/len(piece))
+		start := time.Now()
+		if got := secrets.Mask(text + first); !strings.HasSuffix(got, "***") || strings.Contains(got, first) {
+			t.Errorf("%q: the secret at the end is not masked", piece)
+		}
+		if took := time.Since(start); took > time.Minute {
+			t.Errorf("%q: 4 MiB took %v", piece, took)
+		}
 	}
 }
 
