@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -394,6 +395,32 @@ func TestRepliesHaveAtMostAsManyValuesAsAModelWrites(t *testing.T) {
 	text := strings.Repeat(`,\"`, 2*mostCommas) // of a model that repeats itself
 	_, err := readReply(apis["openai-chat"], []byte(`{"choices": [{"message": {"content": "`+text+`"}}], "usage": {}}`))
 	must.OK(t, err)
+}
+
+// Eight replies of 2 MiB, 2 kB each when packed, took 4.7 GB: their calls are inside of a text, so the values of the
+// reply do not count them.
+func TestAReplyWithMoreCallsThanAModelWritesYields(t *testing.T) {
+	m := serveReplies(t).open(t, Settings{API: "openai-chat", Model: "m"}, inventedTools{})
+	list := func(n int, item string) string { return strings.TrimSuffix(strings.Repeat(item+",", n), ",") }
+	below, above := strings.Repeat("x", 120<<10), strings.Repeat("x", longestCalls)
+	for name, tc := range map[string]struct {
+		prompt, arguments string
+		want              int
+	}{
+		"8,000 calls":             {"[" + list(8000, "f()") + "]", "{}", 8000},
+		"9,000 calls":             {"[" + list(9000, "f()") + "]", `{"a": [` + list(9000, "0") + "]}", 0},
+		"a long text":             {"[f(a='" + below + "')]", `{"a": "` + below + `"}`, 1},
+		"a text that is too long": {"[f(a='" + above + "')]", `{"a": "` + above + `"}`, 0},
+	} {
+		for mode, a := range map[string]answer{ModePrompt: {text: tc.prompt},
+			ModeFC: {calls: slices.Repeat([]call{{"1", "f", json.RawMessage(tc.arguments)}}, max(1, tc.want))}} {
+			m.client.settings.Mode = mode
+			d := &dialogue{Model: m}
+			if got := len(d.addReply(apis["openai-chat"], a).Calls); got != tc.want {
+				t.Errorf("%s, %s: got %d calls, want %d", mode, name, got, tc.want)
+			}
+		}
+	}
 }
 
 // Short replies can make results of megabytes, in a thousand conversations at once.

@@ -176,20 +176,34 @@ func (d *dialogue) addMessage(form form, m rl.Message) {
 	d.calls, d.texts = nil, nil
 }
 
+// longestCalls limits the bytes of the calls of a reply. Each value among them takes 70 bytes or more while a call is
+// read, and each call a kilobyte while it is executed, in each of the conversations at once.
+const longestCalls = 128 << 10
+
 // addReply adds a reply to the conversation and decodes its calls as the official code does: a reply with a call that
-// it cannot decode yields the turn.
+// it cannot decode yields the turn. So does one with more or longer calls than any model writes.
 func (d *dialogue) addReply(form form, a answer) rl.Reply {
 	reply := rl.Reply{Text: a.text}
+	texts := []string{a.text}
 	if d.client.settings.Mode == ModePrompt {
 		d.messages = append(d.messages, form.written(a)...)
+	} else {
+		d.messages = append(d.messages, a.history...)
+		d.calls, texts = a.calls, nil
+		for _, c := range a.calls {
+			texts = append(texts, string(c.arguments))
+		}
+	}
+	if text := strings.Join(texts, ""); len(text) > longestCalls || strings.Count(text, ",") > mostCommas {
+		return reply
+	}
+	if d.client.settings.Mode == ModePrompt {
 		text := a.text
 		if d.client.settings.API == "google" {
 			text = strings.NewReplacer("```tool_code\n", "", "\n```", "").Replace(text) // as the official handler does
 		}
 		d.texts, _ = bfcl.DecodePrompt(text)
 	} else {
-		d.messages = append(d.messages, a.history...)
-		d.calls = a.calls
 		for _, c := range a.calls {
 			text, err := bfcl.CallText(c.name, c.arguments)
 			if err != nil {
