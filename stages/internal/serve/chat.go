@@ -252,7 +252,7 @@ func readConversation(q *request) (*chat.Conversation, error) {
 	}
 	delete(q.fields, "tool_choice")
 	c := &chat.Conversation{}
-	size := 0
+	size, calls := 0, 0
 	for i, tool := range tools {
 		if size += len(tool); size > maxTools {
 			return nil, bad("tools", "", "the tools have more than %d bytes", maxTools)
@@ -289,6 +289,9 @@ func readConversation(q *request) (*chat.Conversation, error) {
 		case rl.RoleUser, rl.RoleTool:
 		case rl.RoleAssistant:
 			for _, call := range m.Calls {
+				if calls += 16 + len(call.Function.Name) + len(call.Function.Arguments); calls > maxCalls {
+					return nil, bad(at+".tool_calls", "", "the calls have more than %d bytes", maxCalls)
+				}
 				turn.Calls = append(turn.Calls, chat.FunctionCall{Name: call.Function.Name,
 					Arguments: json.RawMessage(call.Function.Arguments)})
 			}

@@ -193,7 +193,7 @@ func (s *Server) run(q *request, choices []*choice, each func(c *choice, p piece
 
 // name names the random numbers of the choices.
 func (s *Server) name(q *request, choices []*choice) error {
-	for _, c := range choices {
+	for i, c := range choices {
 		c.stream = rl.Serving(q.seed, c.index)
 		if s.Sampling == nil {
 			continue
@@ -201,6 +201,9 @@ func (s *Server) name(q *request, choices []*choice) error {
 		c.room = min(c.room, s.Sampling.Reply)
 		var err error
 		if c.stream, err = s.Sampling.Stream(c.prompt); err != nil {
+			for _, named := range choices[:i] {
+				s.record(named)
+			}
 			return &apiError{status: http.StatusTooManyRequests, Type: "rate_limit_error", Code: "episode_over",
 				Message: err.Error()}
 		}

@@ -19,6 +19,7 @@ import (
 const (
 	openConversations = 1024        // that may still be continued; of more, the oldest is written
 	openBytes         = 256 << 20   // of all open conversations; of more, the oldest are written
+	bytesOfMessage    = 200         // besides its texts
 	openFor           = time.Minute // without another reply; then a conversation is written
 )
 
@@ -120,7 +121,7 @@ func (e *logged) append(c *choice) {
 	}
 	e.bytes = 9 * len(e.IDs)
 	for _, m := range e.Messages {
-		e.bytes += len(m.Text) + len(strings.Join(m.Calls, ""))
+		e.bytes += bytesOfMessage + len(m.Text) + len(strings.Join(m.Calls, ""))
 	}
 }
 

@@ -30,6 +30,7 @@ const (
 	maxChoices = 8
 
 	maxTools    = 1 << 20 // bytes of all tools; each of their values takes a microsecond in a template
+	maxCalls    = 1 << 20 // bytes of the calls in all messages, each of which is read as JSON and counts for some more
 	maxToolName = 256     // bytes; the log has the names with each conversation
 )
 
