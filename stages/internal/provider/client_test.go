@@ -407,10 +407,10 @@ func TestAReplyWithMoreCallsThanAModelWritesYields(t *testing.T) {
 		prompt, arguments string
 		want              int
 	}{
-		"8,000 calls":             {"[" + list(8000, "f()") + "]", "{}", 8000},
-		"9,000 calls":             {"[" + list(9000, "f()") + "]", `{"a": [` + list(9000, "0") + "]}", 0},
-		"a long text":             {"[f(a='" + below + "')]", `{"a": "` + below + `"}`, 1},
-		"a text that is too long": {"[f(a='" + above + "')]", `{"a": "` + above + `"}`, 0},
+		"8,000 calls": {"[" + list(8000, "f()") + "]", "{}", 8000},
+		"9,000 calls": {"[" + list(9000, "f()") + "]", `{"a": [` + list(9000, "0") + "]}", 0},
+		"a text":      {"[f(a='" + below + "')]", `{"a": "` + below + `"}`, 1},
+		"a long text": {"[f(a='" + above + "')]", `{"a": "` + above + `"}`, 0},
 	} {
 		for mode, a := range map[string]answer{ModePrompt: {text: tc.prompt},
 			ModeFC: {calls: slices.Repeat([]call{{"1", "f", json.RawMessage(tc.arguments)}}, max(1, tc.want))}} {
