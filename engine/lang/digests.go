@@ -141,7 +141,10 @@ func (c *digests) content(w seenData, at stamp, mtime int64, left []string) (str
 	if at.Size < cacheFrom {
 		return read(w.path)
 	}
-	if had := c.remembered(name); had.stamp == at && had.Digest != "" {
+	if c.known == nil && (disk.ReadJSON(c.cache, disk.MaxRecord, &c.known) != nil || c.known == nil) {
+		c.known = map[string]cachedDigest{} // missing, torn or foreign: start with an empty cache
+	}
+	if had := c.known[name]; had.stamp == at && had.Digest != "" {
 		return had.Digest, nil
 	}
 	begun := time.Now()
@@ -154,16 +157,6 @@ func (c *digests) content(w seenData, at stamp, mtime int64, left []string) (str
 		c.dirty = true
 	}
 	return digest, nil
-}
-
-// remembered returns the cached digest of a digestName.
-func (c *digests) remembered(name string) cachedDigest {
-	if c.known == nil {
-		if disk.ReadJSON(c.cache, disk.MaxRecord, &c.known) != nil || c.known == nil {
-			c.known = map[string]cachedDigest{} // missing, torn or foreign: start with an empty cache
-		}
-	}
-	return c.known[name]
 }
 
 // save writes the cache. If the store is not writable, the next Load reads the files again.
