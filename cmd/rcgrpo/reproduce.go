@@ -90,6 +90,7 @@ func (r *reproduction) reproduce(in openedPage, experiment []string) error {
 	if err != nil {
 		return err
 	}
+	x.Unpublished = true // a stranger's page may lie among the user's files
 	store, remove, err := r.openStore(x)
 	defer remove()
 	if err != nil {

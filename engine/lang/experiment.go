@@ -79,6 +79,7 @@ type Experiment struct {
 	VariableNames []string // of all variable blocks, also of an experiment with errors
 	Invalid       bool     // Load reported an error; such an experiment cannot be planned
 	Reads         []string // absolute paths of the files and folders that Load read
+	Unpublished   bool     // the caller wants no copies of outputs beside the experiment
 
 	byAddress map[string]*Node
 }
