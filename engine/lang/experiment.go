@@ -56,6 +56,9 @@ type Source struct {
 	Modules map[string]string `json:",omitempty"`
 	// Unsaved has the texts of an editor, which replace those of HCL files, by absolute path.
 	Unsaved map[string][]byte `json:"-"`
+	// NoData leaves the digests of file() and dir() empty: an editor shows none, and a stranger's file may name a
+	// whole disk.
+	NoData bool `json:"-"`
 }
 
 // Experiment is the result of Load: every instance of every stage, decoded, checked and linked.

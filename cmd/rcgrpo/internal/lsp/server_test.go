@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 	"unicode/utf16"
@@ -132,6 +133,17 @@ func TestDiagnosticsAreThoseOfCheck(t *testing.T) {
 	line := strings.Split(text, "\n")[last.Start.Line]
 	if under := string(utf16.Decode(utf16Of(line)[last.Start.Character:last.End.Character])); under != "var.rte" {
 		t.Errorf("got the range of %q, want var.rte", under)
+	}
+}
+
+// A stranger's file may name all files of a user, which would take hours to hash. A pipe is an error when it is read.
+func TestAnEditorReadsNoData(t *testing.T) {
+	dir := t.TempDir()
+	must.OK(t, syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600))
+	f := started(t, example+fmt.Sprintf("stage \"exec\" \"e\" {\n command = [\"true\"]\n "+
+		"inputs = { a = dir(%q) }\n outputs = { o = \"o\" }\n}\n", dir))
+	if found := f.diagnostics(); len(found) > 0 {
+		t.Errorf("got %v, want no diagnostics", found)
 	}
 }
 
