@@ -292,7 +292,8 @@ func writeReach(b *strings.Builder, stage string, r lang.Reach, price string, ru
 	}
 	switch {
 	case r.Paid && r.Budget > 0:
-		fmt.Fprintf(b, "%s calls models for at most $%.2f\n", stage, float64(runs)*r.Budget)
+		fmt.Fprintf(b, "%s calls models until $%.9g are spent; up to %d calls in progress cost more\n", stage,
+			float64(runs)*r.Budget, runs*r.Parallel)
 	case r.Paid:
 		fmt.Fprintf(b, "%s calls models whose price is 0\n", stage)
 	}
