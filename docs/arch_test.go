@@ -47,7 +47,7 @@ var ladder = map[string]string{
 		"internal/cpu",
 	"engine/plan":   "engine/artifact engine/lang engine/machine engine/remote engine/sched",
 	"engine/proc":   "engine/internal/disk",
-	"engine/remote": "engine/artifact engine/internal/disk engine/lang minio-go",
+	"engine/remote": "engine/artifact engine/internal/disk engine/lang engine/proc minio-go",
 	"engine/runs": "engine/artifact engine/internal/alive engine/internal/disk engine/journal engine/lang " +
 		"engine/proc",
 	"engine/sched": "",

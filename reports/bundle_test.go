@@ -69,7 +69,7 @@ func TestArtifactsOfManyValuesAreRefused(t *testing.T) {
 		"episodes with many messages": {roleTranscripts, "trajectories", rl.TrajectoriesFile,
 			strings.Repeat(episode(maxShown/256/4), 4), "its episodes are longer than a page may be"},
 		"a long summary": {roleData, "dataset", "summary.json", strings.Repeat(" ", 64<<10) + "{}", "at most 65536 are read"},
-		"a long cost": {roleCalls, "calls", costFile, strings.Repeat(" ", 64<<10) + "{}", "at most 65536 are read"},
+		"a long cost":    {roleCalls, "calls", costFile, strings.Repeat(" ", 64<<10) + "{}", "at most 65536 are read"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			html, store := hostileInput(t, tc.role, tc.of, func(dir string) {

@@ -14,7 +14,7 @@ import (
 )
 
 // outward are the settings that name something outside: programs, servers, variables and dollars.
-var outward = []string{"command", "score", "env", "secrets", "headers", "url", "base_url", "key", "budget"}
+var outward = []string{"command", "score", "env", "secrets", "headers", "url", "base_url", "key", "budget", "parallel"}
 
 func TestReachNamesEverythingOutside(t *testing.T) {
 	const agent = "agent {\n program = dir(\"x\")\n command = [\"agent command\"]\n env = { A = \"agent env\" }\n " +
@@ -47,9 +47,9 @@ func TestReachNamesEverythingOutside(t *testing.T) {
 		"endpoint of a vendor": {"endpoint", "api = \"anthropic\"\nmodel = \"m\"",
 			lang.Reach{Addresses: []string{"https://api.anthropic.com"}, Secrets: []string{"ANTHROPIC_API_KEY"}}},
 		"eval of an endpoint": {"eval", "policy = stage.endpoint.e.policy\ntasks = [stage.tasks.drills.test]\n" +
-			"calls { budget = 5 }", lang.Reach{Paid: true, Budget: 5}},
+			"calls { budget = 5 }", lang.Reach{Paid: true, Budget: 5, Parallel: 8}},
 		"rollout of an endpoint": {"rollout", "policy = stage.endpoint.e.policy\ntasks = stage.tasks.drills.test\n" +
-			"calls { budget = 7 }", lang.Reach{Paid: true, Budget: 7}},
+			"calls {\n budget = 7\n parallel = 200\n}", lang.Reach{Paid: true, Budget: 7, Parallel: 200}},
 		"rollout of an agent": {"rollout", "policy = stage.model.base.checkpoint\ntasks = stage.tasks.drills.test\n" + agent,
 			lang.Reach{Programs: [][]string{{"agent command"}}, Env: []string{"A=agent env"},
 				Secrets: []string{"AGENT_SECRET"}, Files: []string{"x"}}},

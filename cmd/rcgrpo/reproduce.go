@@ -90,6 +90,7 @@ func (r *reproduction) reproduce(in openedPage, experiment []string) error {
 	if err != nil {
 		return err
 	}
+	x.Unpublished = true // a stranger's page may lie among the user's files
 	store, remove, err := r.openStore(x)
 	defer remove()
 	if err != nil {
@@ -209,9 +210,8 @@ func printForeign(w io.Writer, pl *plan.Plan) bool {
 	for _, n := range pl.Nodes {
 		r := n.Reach()
 		for _, path := range r.Files {
-			files[linked(x.Dir, path)] = true
-			for _, link := range linksBelow(x.Dir, path) {
-				files[link] = true
+			for _, read := range readBelow(x.Dir, path) {
+				files[read] = true
 			}
 		}
 		if !shown[n.Stage] {
@@ -256,15 +256,15 @@ func linked(folder, path string) string {
 	return path
 }
 
-// linksBelow returns the links in a folder, which dir() follows, with their targets.
-func linksBelow(folder, path string) (links []string) {
+// readBelow returns a path and the links below it, which dir() follows, with their targets.
+func readBelow(folder, path string) (read []string) {
 	_ = filepath.WalkDir(path, func(at string, d fs.DirEntry, err error) error {
-		if err == nil && at != path && d.Type()&fs.ModeSymlink != 0 {
-			links = append(links, linked(folder, at))
+		if at == path || err == nil && d.Type()&fs.ModeSymlink != 0 {
+			read = append(read, linked(folder, at))
 		}
 		return nil // what cannot be read is not followed either
 	})
-	return links
+	return read
 }
 
 // oneLine keeps foreign text from imitating a line of its own.
@@ -292,7 +292,8 @@ func writeReach(b *strings.Builder, stage string, r lang.Reach, price string, ru
 	}
 	switch {
 	case r.Paid && r.Budget > 0:
-		fmt.Fprintf(b, "%s calls models for at most $%.2f\n", stage, float64(runs)*r.Budget)
+		fmt.Fprintf(b, "%s calls models until $%.9g is spent; up to %d calls in progress cost more\n", stage,
+			float64(runs)*r.Budget, runs*r.Parallel)
 	case r.Paid:
 		fmt.Fprintf(b, "%s calls models whose price is 0\n", stage)
 	}

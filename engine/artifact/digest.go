@@ -90,12 +90,8 @@ func list(dir string, links linkRule, left ...string) ([]FileInfo, error) {
 			if err != nil {
 				return err
 			}
-			mode = target.Mode()
-			switch {
-			case mode.IsDir():
+			if mode = target.Mode(); mode.IsDir() {
 				return fmt.Errorf("%s links to a folder; name that folder itself", path)
-			case !mode.IsRegular():
-				return fmt.Errorf("%s links to %s, which is no plain file", path, Form(mode))
 			}
 		}
 		if !mode.IsRegular() {

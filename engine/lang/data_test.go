@@ -77,7 +77,7 @@ func TestDataAreOnlyPlainFiles(t *testing.T) {
 		`dir("/dev/zero")`:    "/dev/zero is a device",
 		`dir("pipe")`:         "pipe is a named pipe",
 		`dir("pipes")`:        "pipes/pipe is no plain file but a named pipe",
-		`dir("links")`:        "links/zero links to a device",
+		`dir("links")`:        "links/zero is no plain file but a device",
 		`file("sparse")`:      "at most 1099511627776 are read",
 		`file("proc")`:        "more than the 0 bytes of its size",
 		`dir("sound")`:        "",

@@ -20,6 +20,7 @@ import (
 type digests struct {
 	pinned map[string]string // by digestName; used without reading the file
 	cache  string            // path of the cache; "" for none
+	unread bool              // every digest is empty
 
 	seen  map[string]seenData     // by digestName
 	known map[string]cachedDigest // the cache; nil before it is read
@@ -110,18 +111,11 @@ func (c *digests) of(path, written string, dir bool, left ...string) (string, er
 		return "", fmt.Errorf("%s is %s; only regular files and folders have content for a key", written,
 			artifact.Form(info.Mode()))
 	}
-	w, at := seenData{path: path, folder: dir}, stampOf(info)
-	newest := at.Mtime
-	if dir {
-		if at, newest, err = folderStamp(path); err != nil {
+	w := seenData{path: path, folder: dir}
+	if !c.unread {
+		if w.digest, err = c.content(w, info, left); err != nil {
 			return "", err
 		}
-	}
-	if w.digest, err = c.content(w, at, newest, left); err != nil {
-		return "", err
-	}
-	if c.seen == nil {
-		c.seen = map[string]seenData{}
 	}
 	c.seen[name] = w
 	return w.digest, nil
@@ -132,38 +126,34 @@ func digestName(path string, left []string) string {
 	return strings.Join(append([]string{path}, left...), "\x00")
 }
 
-// content computes the digest of a file or folder, unless it is large and cached. mtime is the newest in it.
-func (c *digests) content(w seenData, at stamp, mtime int64, left []string) (string, error) {
-	name, read := digestName(w.path, left), artifact.FileDigest
+// content computes the digest of a file or folder, unless it is large and cached.
+func (c *digests) content(w seenData, info fs.FileInfo, left []string) (digest string, err error) {
+	name, read, at := digestName(w.path, left), artifact.FileDigest, stampOf(info)
+	newest := at.Mtime
 	if w.folder {
 		read = func(path string) (string, error) { return artifact.Digest(path, left...) }
+		if at, newest, err = folderStamp(w.path); err != nil {
+			return "", err
+		}
 	}
 	if at.Size < cacheFrom {
 		return read(w.path)
 	}
-	if had := c.remembered(name); had.stamp == at && had.Digest != "" {
+	if c.known == nil && (disk.ReadJSON(c.cache, disk.MaxRecord, &c.known) != nil || c.known == nil) {
+		c.known = map[string]cachedDigest{} // missing, torn or foreign: start with an empty cache
+	}
+	if had := c.known[name]; had.stamp == at && had.Digest != "" {
 		return had.Digest, nil
 	}
 	begun := time.Now()
-	digest, err := read(w.path)
-	if err != nil {
+	if digest, err = read(w.path); err != nil {
 		return "", err
 	}
-	if begun.Sub(time.Unix(0, mtime)) > settled {
+	if begun.Sub(time.Unix(0, newest)) > settled {
 		c.known[name] = cachedDigest{at, digest}
 		c.dirty = true
 	}
 	return digest, nil
-}
-
-// remembered returns the cached digest of a digestName.
-func (c *digests) remembered(name string) cachedDigest {
-	if c.known == nil {
-		if disk.ReadJSON(c.cache, disk.MaxRecord, &c.known) != nil || c.known == nil {
-			c.known = map[string]cachedDigest{} // missing, torn or foreign: start with an empty cache
-		}
-	}
-	return c.known[name]
 }
 
 // save writes the cache. If the store is not writable, the next Load reads the files again.

@@ -56,6 +56,9 @@ type Source struct {
 	Modules map[string]string `json:",omitempty"`
 	// Unsaved has the texts of an editor, which replace those of HCL files, by absolute path.
 	Unsaved map[string][]byte `json:"-"`
+	// NoData leaves the digests of file() and dir() empty: an editor shows none, and a stranger's file may name a
+	// whole disk.
+	NoData bool `json:"-"`
 }
 
 // Experiment is the result of Load: every instance of every stage, decoded, checked and linked.
@@ -79,6 +82,7 @@ type Experiment struct {
 	VariableNames []string // of all variable blocks, also of an experiment with errors
 	Invalid       bool     // Load reported an error; such an experiment cannot be planned
 	Reads         []string // absolute paths of the files and folders that Load read
+	Unpublished   bool     // the caller wants no copies of outputs beside the experiment
 
 	byAddress map[string]*Node
 }

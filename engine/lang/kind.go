@@ -150,7 +150,8 @@ type Reach struct {
 	Secrets   []string   // variables of the caller's environment whose values programs or servers get
 	Addresses []string   // of servers that it calls, or that the stages that read it call
 	Paid      bool       // it calls models that may cost money
-	Budget    float64    // most dollars of these calls, per node; 0: it calls free models only
+	Budget    float64    // dollars after which a node makes no further call; 0: it calls free models only
+	Parallel  int        // calls of a node at once, which may still be in progress then
 	Files     []string   // files and folders of the user that it reads
 }
 

@@ -76,6 +76,7 @@ func newLoader(src Source) *loader {
 		src.Since = time.Now()
 	}
 	return &loader{src: src, scopes: map[string]*scope{}, bodies: map[string]*hclsyntax.Body{},
+		digests: digests{seen: map[string]seenData{}},
 		x: &Experiment{
 			Source: src, Files: map[string]*hcl.File{}, Digests: map[string]string{}, Vars: map[string]string{},
 			Seeds: []int64{1}, Site: &Site{}, byAddress: map[string]*Node{},
@@ -100,7 +101,7 @@ func (l *loader) load() *scope {
 		return root
 	}
 	l.site()
-	l.digests.pinned = l.src.Digests
+	l.digests.pinned, l.digests.unread = l.src.Digests, l.src.NoData
 	if l.x.Site.StorePath != "" && !l.src.Paranoid {
 		l.digests.cache = filepath.Join(l.x.Site.StorePath, "digests.json")
 	}

@@ -447,7 +447,7 @@ func (l *scope) dependsOn(s *stageBlock, ctx *hcl.EvalContext) []*instance {
 
 // Publishes returns what a node publishes: nothing if it is a stage of a module.
 func (x *Experiment) Publishes(n *Node) []Published {
-	if p, ok := n.Stage.(Publisher); ok && !n.InModule() {
+	if p, ok := n.Stage.(Publisher); ok && !n.InModule() && !x.Unpublished {
 		return p.Publishes(x.Name, n.Address)
 	}
 	return nil

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 
 	"rcgrpo/engine/lang"
+	"rcgrpo/engine/proc"
 )
 
 // s3 is a bucket of S3-compatible storage, or the part of one below a prefix.
@@ -90,12 +92,19 @@ func (s s3) translate(err error) error {
 	case answer.StatusCode == http.StatusPreconditionFailed:
 		return errExists
 	case denied, answer.Code == "ExpiredToken", answer.Code == "InvalidToken":
-		return fmt.Errorf("%w: %s (%s)", errDenied, strings.TrimSuffix(answer.Message, "."), answer.Code)
+		return fmt.Errorf("%w: %s", errDenied, s.shown(strings.TrimSuffix(answer.Message, ".")+" ("+answer.Code+")"))
 	}
 	if request, ok := errors.AsType[*url.Error](err); ok {
-		return fmt.Errorf("%s: %w", s.Host, request.Err)
+		err = request.Err
 	}
-	return fmt.Errorf("%s: %w", s.Host, err)
+	return fmt.Errorf("%s: %s", s.Host, s.shown(err.Error()))
+}
+
+// shown returns the start of a text that the server may have written, without the secrets that it got or may know.
+func (s s3) shown(text string) string {
+	c, _ := s.client() // there is an answer, and so a client
+	keys, _ := c.GetCreds()
+	return fmt.Sprintf("%.1000s", proc.NewSecrets(keys.SecretAccessKey, keys.SessionToken).Mask(text))
 }
 
 func (s s3) Get(ctx context.Context, name string) (io.ReadCloser, error) {
@@ -148,20 +157,21 @@ func (s s3) List(ctx context.Context, prefix string) iter.Seq2[blob, error] {
 	}
 }
 
-// maxAnswer limits an answer that is no object, in bytes: the client decodes it as a whole. A page of a list has 1,000
-// names.
-const maxAnswer = 4 << 20
+// maxAnswer and maxTags limit an answer that is no object, in bytes and tags: the client decodes it as a whole, to 2 kB
+// for an empty element. A page of a list has 1,000 names, each with at most 26 tags.
+const maxAnswer, maxTags = 4 << 20, 1 << 15
 
-// limited is a body that ends with an error after a number of bytes.
+// limited is a body that ends with an error after a number of bytes or tags.
 type limited struct {
 	io.ReadCloser
-	left int
+	bytes, tags int
 }
 
 func (l *limited) Read(b []byte) (int, error) {
 	n, err := l.ReadCloser.Read(b)
-	if l.left -= n; l.left < 0 {
-		return 0, fmt.Errorf("the answer has more than %d bytes", maxAnswer)
+	l.bytes, l.tags = l.bytes-n, l.tags-bytes.Count(b[:n], []byte("<"))
+	if l.bytes < 0 || l.tags < 0 {
+		return 0, fmt.Errorf("the answer has more than %d bytes or %d tags", maxAnswer, maxTags)
 	}
 	return n, err
 }
@@ -177,7 +187,7 @@ func (p retryAfter) RoundTrip(request *http.Request) (*http.Response, error) {
 		return nil, errors.New("the server switches to another protocol")
 	}
 	if err == nil && (request.Method != http.MethodGet || request.URL.RawQuery != "" || answer.StatusCode >= 300) {
-		answer.Body = &limited{answer.Body, maxAnswer} // an object alone may be longer
+		answer.Body = &limited{answer.Body, maxAnswer, maxTags} // an object alone may be longer
 	}
 	if err != nil || answer.StatusCode != http.StatusServiceUnavailable &&
 		answer.StatusCode != http.StatusTooManyRequests {

@@ -294,6 +294,13 @@ func TestAHostileServerIsAnError(t *testing.T) {
 			io.WriteString(w, page+"<Contents><Key>")
 			endless("x")(w)
 		}, "more than 4194304 bytes"},
+		"a page of empty elements": {func(w http.ResponseWriter) {
+			io.WriteString(w, "<ListBucketResult>"+strings.Repeat("<Contents/>", 300_000)+"</ListBucketResult>")
+		}, "32768 tags"},
+		"a long error with a secret": {func(w http.ResponseWriter) {
+			w.WriteHeader(http.StatusForbidden)
+			io.WriteString(w, "<Error><Message>session token"+strings.Repeat("x", 900<<10)+"</Message></Error>")
+		}, "access denied: ***x"},
 		"pages without end": {func(w http.ResponseWriter) {
 			io.WriteString(w, page+strings.Repeat("<Contents><Key>results/"+key+".json</Key><Size>1</Size></Contents>", 1000)+
 				"</ListBucketResult>")
@@ -329,6 +336,7 @@ func TestAHostileServerIsAnError(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := fakeS3(t, new(clock))
+			t.Setenv("AWS_SESSION_TOKEN", "session token")
 			a := s.machine(t)
 			m := commit(t, a, 1)
 			got := reports(a)

@@ -100,7 +100,7 @@ func (s *settings) Size(inputs map[string]lang.Size) (map[string]lang.Size, floa
 // Reach implements lang.Reacher. The address and the key of an endpoint are those of its stage.
 func (s *settings) Reach() (r lang.Reach) {
 	if s.calls() {
-		r = lang.Reach{Paid: true, Budget: s.Calls.Budget}
+		r = lang.Reach{Paid: true, Budget: s.Calls.Budget, Parallel: s.Calls.Parallel}
 	}
 	return r
 }

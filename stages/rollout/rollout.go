@@ -90,7 +90,7 @@ func (s *settings) Size(inputs map[string]lang.Size) (map[string]lang.Size, floa
 // Reach implements lang.Reacher. The address and the key of an endpoint are those of its stage.
 func (s *settings) Reach() lang.Reach {
 	if s.calls() {
-		return lang.Reach{Paid: true, Budget: s.Calls.Budget}
+		return lang.Reach{Paid: true, Budget: s.Calls.Budget, Parallel: s.Calls.Parallel}
 	}
 	return s.Agent.Reach()
 }

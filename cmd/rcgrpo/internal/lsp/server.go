@@ -382,7 +382,7 @@ func (e *experiment) addExperiment() {
 // unsaved has the texts of the open documents.
 func (s *server) sourceOf(path string, unsaved map[string][]byte) lang.Source {
 	src := s.Source
-	src.Unsaved = unsaved
+	src.Unsaved, src.NoData = unsaved, true
 	dir := filepath.Dir(path)
 	src.Path = path
 	if s.isSite(path) {

@@ -135,6 +135,15 @@ func TestDiagnosticsAreThoseOfCheck(t *testing.T) {
 	}
 }
 
+// A stranger's file may name all files of a user, which would take hours to hash. A pipe is an error when it is read.
+func TestAnEditorReadsNoData(t *testing.T) {
+	f := started(t, example+"stage \"exec\" \"e\" {\n command = [\"true\"]\n inputs = { a = dir(\"/proc/self/fd\") }\n "+
+		"outputs = { o = \"o\" }\n}\n")
+	if found := f.diagnostics(); len(found) > 0 {
+		t.Errorf("got %v, want no diagnostics", found)
+	}
+}
+
 func TestCodeActionsFixMisspeltNames(t *testing.T) {
 	for name, tc := range map[string]struct{ right, wrong string }{
 		"a setting":      {"lr     = var.rate", "lrr     = var.rate"},
