@@ -2,6 +2,7 @@ package bfcl
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"fmt"
 	"slices"
 	"strings"
@@ -66,8 +67,7 @@ func stateKey(t *Task) string {
 	if err != nil || !ok {
 		return "unreadable " + t.ID
 	}
-	classes := slices.Clone(t.Classes)
-	slices.Sort(classes)
+	classes := slices.Compact(slices.Sorted(slices.Values(t.Classes))) // a stranger may repeat a large state
 	var b strings.Builder
 	for _, name := range classes {
 		scenario, ok := config.Get(name)
@@ -213,38 +213,57 @@ type Overlap struct {
 	TestTasks int `json:"test_tasks"` // test tasks whose value occurs in the training set
 }
 
-// Certify compares two sets of tasks. It ignores empty ground truths, and numbers and initial states of the tasks of a
-// program, which have neither.
-func Certify(train, test []*Task) Certificate {
-	c := Certificate{Train: len(train), Test: len(test), Category: map[string]int{}}
-	for _, t := range test {
+// Keys has the values of a set of tasks that certificates compare, "" for none. Of texts it has the hashes: a set may
+// be compared with thousands of others.
+type Keys struct {
+	tasks                               []*Task
+	families, numbers, initials, truths []string
+}
+
+// KeysOf leaves out empty ground truths, and numbers and initial states of the tasks of a program, which have neither.
+func KeysOf(tasks []*Task) *Keys {
+	k := &Keys{tasks: tasks}
+	hash := func(text string) string {
+		if text == "" {
+			return ""
+		}
+		sum := sha256.Sum256([]byte(text))
+		return string(sum[:])
+	}
+	for _, t := range tasks {
+		number, state := "", ""
+		if t.Spec == nil {
+			number, state = fmt.Sprint(t.Number), hash(stateKey(t))
+		}
+		k.families, k.numbers = append(k.families, t.Family), append(k.numbers, number)
+		k.initials, k.truths = append(k.initials, state), append(k.truths, hash(truthKey(t)))
+	}
+	return k
+}
+
+// Certify compares a training set with a test set.
+func (k *Keys) Certify(test *Keys) Certificate {
+	c := Certificate{Train: len(k.tasks), Test: len(test.tasks), Category: map[string]int{},
+		Families: overlap(k.families, test.families), Numbers: overlap(k.numbers, test.numbers),
+		InitialStates: overlap(k.initials, test.initials), GroundTruths: overlap(k.truths, test.truths)}
+	for _, t := range test.tasks {
 		c.Category[t.Category]++
 	}
-	c.Families = overlap(train, test, func(t *Task) string { return t.Family })
-	ofBenchmark := func(key func(t *Task) string) func(*Task) string { // key, or "" for the task of a program
-		return func(t *Task) string {
-			if t.Spec != nil {
-				return ""
-			}
-			return key(t)
-		}
-	}
-	c.Numbers = overlap(train, test, ofBenchmark(func(t *Task) string { return fmt.Sprint(t.Number) }))
-	c.InitialStates = overlap(train, test, ofBenchmark(stateKey))
-	c.GroundTruths = overlap(train, test, truthKey)
 	return c
 }
 
-// overlap counts the values of key, except "", in the test set and in both sets.
-func overlap(train, test []*Task, key func(*Task) string) Overlap {
+// Certify compares two sets of tasks.
+func Certify(train, test []*Task) Certificate { return KeysOf(train).Certify(KeysOf(test)) }
+
+// overlap counts the keys, except "", in the test set and in both sets.
+func overlap(train, test []string) Overlap {
 	known := map[string]bool{}
-	for _, t := range train {
-		known[key(t)] = true
+	for _, k := range train {
+		known[k] = true
 	}
 	var o Overlap
 	seen := map[string]bool{}
-	for _, t := range test {
-		k := key(t)
+	for _, k := range test {
 		if k == "" {
 			continue
 		}

@@ -134,6 +134,42 @@ func TestAStudyLargerThanAPageIsRefused(t *testing.T) {
 	}
 }
 
+// A few kilobytes of gzip have thousands of categories, each of which is a column or a row.
+func TestDataThatNoPageCanShowIsRefused(t *testing.T) {
+	sets := func(each int) []TaskSet { // of the same tasks, half of them of training
+		tasks, all := slices.Repeat([]*bfcl.Task{{Category: "a"}}, each), []TaskSet{}
+		for i := range 300 {
+			all = append(all, TaskSet{Label: fmt.Sprintf("tasks.a[%d] %s", i, []string{"train", "test"}[i%2]), Tasks: tasks})
+		}
+		return all
+	}
+	tasks, members, rows := []*bfcl.Task{}, []Member{}, []Row{}
+	for i := range 200_000 {
+		if name := fmt.Sprint(i); i <= 500 {
+			tasks, members = append(tasks, &bfcl.Task{Category: name}), append(members, Member{Category: name})
+		}
+		rows = append(rows, Row{Score: rl.Score{Set: fmt.Sprint(i % 100)}})
+	}
+	for name, tc := range map[string]struct {
+		study Study
+		want  string
+	}{
+		"tasks of many categories":  {Study{TaskSets: []TaskSet{{Tasks: tasks}}}, "501 categories"},
+		"data of many categories":   {Study{DataSets: []DataSet{{Members: members}}}, "501 categories"},
+		"many pairs of a split":     {Study{TaskSets: sets(500)}, "looks at rows"},
+		"scores of many sets":       {Study{Arms: []Arm{{Runs: []SeedRun{{Rows: append(rows, rows[0])}}}}}, "looks at rows"},
+		"sets that a page can show": {Study{TaskSets: sets(1)}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := tc.study.checkSize(); tc.want == "" {
+				must.OK(t, err)
+			} else {
+				must.Match(t, err, tc.want)
+			}
+		})
+	}
+}
+
 // withEvidence is a page with this text as its evidence.
 func withEvidence(t *testing.T, text []byte) []byte {
 	t.Helper()

@@ -80,9 +80,6 @@ func Verify(written []byte, store *artifact.Store, experiment map[string][]byte,
 		return v, nil
 	}
 	study, err := gather(ev, opener(store), store)
-	if err == nil {
-		err = study.checkSize()
-	}
 	if err != nil {
 		v.Faults = append(v.Faults, err.Error())
 		return v, nil
@@ -283,17 +280,22 @@ func (v *Verification) differ(one page.Value, recomputed string) {
 	}
 }
 
-// Limits of a recomputed page: task sets, and cells of its tables or values of a figure.
+// Limits of a page: task sets of scores, categories, which have a column each, cells of its tables or values of a
+// figure, and looks at rows and tasks, of which 20 million take less than a minute.
 const (
-	maxSets  = 100
-	maxCells = 2_000_000
+	maxSets       = 100
+	maxCategories = 500
+	maxCells      = 2_000_000
+	maxLooks      = 10 * maxCells
 )
 
 // checkSize refuses a study whose page would be larger than a page of real results: a few bytes of an artifact can add
 // a task set, a category or an update.
 func (s *Study) checkSize() error {
 	sets, categories, tasks, updates := map[string]bool{}, map[string]bool{}, map[string]bool{}, map[int]bool{}
+	scores, looks := 0, 0
 	for row := range s.scores {
+		scores++
 		sets[row.Set], categories[row.Category], tasks[row.Set+"\x00"+row.Task] = true, true, true
 	}
 	runs, pairs := 0, len(s.Arms)
@@ -303,9 +305,20 @@ func (s *Study) checkSize() error {
 			updates[row.Update] = true
 		}
 	}
-	for _, d := range s.TaskSets {
+	for i, d := range s.TaskSets {
 		for _, task := range d.Tasks {
 			categories[task.Category] = true
+		}
+		looks += len(d.Tasks) * len(s.DataSets)
+		for k := range s.TaskSets {
+			if train := &s.TaskSets[k]; s.TaskSets[i].isOfSplit(train) {
+				looks += 10 + len(train.Tasks) + len(d.Tasks)
+			}
+		}
+	}
+	for _, d := range s.DataSets {
+		for _, one := range d.Members {
+			categories[one.Category] = true
 		}
 	}
 	for _, c := range s.Compare {
@@ -316,17 +329,20 @@ func (s *Study) checkSize() error {
 		pairs += len(how.Pairs)
 	}
 	const columns = 20 // upper bound of the columns of a table beside its categories
-	rows := len(sets)*(runs+pairs) + len(s.TaskSets)
+	rows := len(sets)*(runs+pairs) + len(s.TaskSets) + 3*len(s.DataSets)
 	cells := rows*(len(categories)+columns) + len(tasks)*len(s.Arms) + len(updates)*runs
 	settings := map[string]string{}
 	for _, r := range s.Stages {
 		maps.Copy(settings, r.Settings)
 	}
 	cells += len(settings) * len(s.Stages)
-	if len(sets) > maxSets || cells > maxCells {
-		return fmt.Errorf("the artifacts have %d task sets, %d categories, %d runs, %d pairs, %d tasks, %d updates and %d "+
-			"cells, more than a page can show: nothing was recomputed", len(sets), len(categories), runs, pairs, len(tasks),
-			len(updates), cells)
+	looks += scores * (len(sets) + len(categories)/4)
+	splits, ports := s.splits()
+	cells += len(splits) * (2 + len(categories)) * len(ports)
+	if len(sets) > maxSets || len(categories) > maxCategories || cells > maxCells || looks > maxLooks {
+		return fmt.Errorf("the artifacts have %d task sets, %d categories, %d runs, %d pairs, %d tasks, %d updates, %d "+
+			"splits, %d cells and %d looks at rows, more than a page can show", len(sets), len(categories), runs, pairs,
+			len(tasks), len(updates), len(splits), cells, looks)
 	}
 	return nil
 }
