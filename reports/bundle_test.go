@@ -56,13 +56,6 @@ func hostileInput(t *testing.T, role, of string, write func(dir string)) ([]byte
 func TestArtifactsOfManyValuesAreRefused(t *testing.T) {
 	const limit = 64 << 20
 	many := func(one string, n int) string { return strings.TrimPrefix(strings.Repeat(","+one, n), ",") }
-	numbered := func(format string) string {
-		var b strings.Builder
-		for i := range maxChosen + 1 {
-			fmt.Fprintf(&b, format, i)
-		}
-		return strings.TrimPrefix(b.String(), ",")
-	}
 	episode := func(messages int) string { return `{"task":"a","messages":[` + many("{}", messages) + "]}\n" }
 	turns := `{"turns":[` + many("{}", limit/leastValue/4+2) + "]}\n"
 	for name, tc := range map[string]struct {
@@ -76,11 +69,7 @@ func TestArtifactsOfManyValuesAreRefused(t *testing.T) {
 		"episodes with many messages": {roleTranscripts, "trajectories", rl.TrajectoriesFile,
 			strings.Repeat(episode(maxShown/256/4), 4), "its episodes are longer than a page may be"},
 		"a long summary": {roleData, "dataset", "summary.json", strings.Repeat(" ", 64<<10) + "{}", "at most 65536 are read"},
-		"a summary with many counts": {roleData, "dataset", "summary.json", "{" + numbered(`,"%d":1`) + "}",
-			"more than 1000 counts"},
-		"a long cost": {roleCalls, "calls", costFile, strings.Repeat(" ", 64<<10) + "{}", "at most 65536 are read"},
-		"calls of many models": {roleCalls, "calls", costFile, `{"models":[` + numbered(`,"%d"`) + "]}",
-			"more than 1000 models"},
+		"a long cost":    {roleCalls, "calls", costFile, strings.Repeat(" ", 64<<10) + "{}", "at most 65536 are read"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			html, store := hostileInput(t, tc.role, tc.of, func(dir string) {
@@ -115,8 +104,7 @@ func TestAStudyLargerThanAPageIsRefused(t *testing.T) {
 			"100000 task sets"},
 		"a few sets of many categories": {50_000, func(i int) rl.Score {
 			return rl.Score{Set: fmt.Sprint(i % 50), Category: fmt.Sprint(i)}
-		},
-			"50 task sets, 50000 categories, 1 runs"},
+		}, "50 task sets, 50000 categories, 1 runs"},
 		"what a page can show": {10, func(i int) rl.Score { return rl.Score{Set: "test", Task: fmt.Sprint(i)} }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -125,9 +113,8 @@ func TestAStudyLargerThanAPageIsRefused(t *testing.T) {
 					yield(tc.row(i))
 				}
 			})
-			v := verified(t, html, store)
-			if faults := strings.Join(v.Faults, "\n"); (faults == "") != (tc.want == "") ||
-				!strings.Contains(faults, tc.want) || strings.Count(faults, "more than a page can show") != len(v.Faults) {
+			if faults := strings.Join(verified(t, html, store).Faults, "\n"); (faults == "") != (tc.want == "") ||
+				!strings.Contains(faults, tc.want) {
 				t.Errorf("got faults %q, want one with %q", faults, tc.want)
 			}
 		})
@@ -136,31 +123,17 @@ func TestAStudyLargerThanAPageIsRefused(t *testing.T) {
 
 // A few kilobytes of gzip have thousands of categories, each of which is a column or a row.
 func TestDataThatNoPageCanShowIsRefused(t *testing.T) {
-	sets := func(each int) []TaskSet { // of the same tasks, half of them of training
-		tasks, all := slices.Repeat([]*bfcl.Task{{Category: "a"}}, each), []TaskSet{}
-		for i := range 300 {
-			all = append(all, TaskSet{Label: fmt.Sprintf("tasks.a[%d] %s", i, []string{"train", "test"}[i%2]), Tasks: tasks})
-		}
-		return all
+	tasks, rows := make([]*bfcl.Task, 500), make([]Row, 500)
+	for i := range rows {
+		tasks[i], rows[i].Set = &bfcl.Task{Category: fmt.Sprint(i)}, fmt.Sprint(i%100)
 	}
-	tasks, members, rows := []*bfcl.Task{}, []Member{}, []Row{}
-	for i := range 200_000 {
-		if name := fmt.Sprint(i); i <= 500 {
-			tasks, members = append(tasks, &bfcl.Task{Category: name}), append(members, Member{Category: name})
-		}
-		rows = append(rows, Row{Score: rl.Score{Set: fmt.Sprint(i % 100)}})
-	}
-	for name, tc := range map[string]struct {
-		study Study
-		want  string
-	}{
-		"tasks of many categories":  {Study{TaskSets: []TaskSet{{Tasks: tasks}}}, "501 categories"},
-		"data of many categories":   {Study{DataSets: []DataSet{{Members: members}}}, "501 categories"},
-		"many pairs of a split":     {Study{TaskSets: sets(500)}, "looks at rows"},
-		"scores of many sets":       {Study{Arms: []Arm{{Runs: []SeedRun{{Rows: append(rows, rows[0])}}}}}, "looks at rows"},
-		"sets that a page can show": {Study{TaskSets: sets(1)}, ""},
+	split := []TaskSet{{Label: " train", Tasks: tasks}, {Label: " test", Tasks: tasks}}
+	for want, study := range map[string]Study{
+		"501 categories": {TaskSets: split[:1], DataSets: []DataSet{{Members: []Member{{Category: "another"}}}}},
+		"looks at rows":  {TaskSets: slices.Repeat(split, 150)},
+		"100 task sets":  {Arms: []Arm{{Runs: []SeedRun{{Rows: slices.Repeat(rows, 401)}}}}},
 	} {
-		must.Match(t, tc.study.checkSize(), tc.want, name)
+		must.Match(t, study.checkSize(), want)
 	}
 }
 
@@ -206,15 +179,10 @@ func TestEvidenceOfManyValuesNeedsLittleMemory(t *testing.T) {
 		want  string // of the error
 		found int    // differences
 	}{
-		"more values than any page": {`"inputs":[` + list("{}", maxEvidenceCommas+2) + `]`, "at most 1500000 are read", 0},
-		"a long source of many cells": {lost + document(`"sources":[{"by":"x","from":["a.manifest","`+
-			strings.Repeat("x", 2<<20)+`"]}],`+table(`{}`, list(`{"cells":[{"source":1}]}`, 1000))), "", 1001},
 		"more differences than a reader needs": {lost + document(`"sources":[{"by":"x","from":["a.manifest"]}],`+
 			table(`{}`, list(`{"cells":[{"source":1}]}`, mostDifferences+1000))), "", mostDifferences + 1},
 		"a row with many names": {document(table(list(`{"left":true}`, 20_000),
 			`{"cells":[`+list(`{"text":"x"}`, 20_000)+`]}`)), "", mostDifferences + 1},
-		"a document that gives a long page": {document(`"sections":[{"parts":[` + list(`{"figure":{}}`, 200_000) + `]}]`),
-			"", 2},
 		"many folded figures": {document(`"sections":[{"parts":[` +
 			list(`{"figure":{"folded":true,"title":"xx"}}`, 30_000) + `]}]`), "", 2},
 	} {

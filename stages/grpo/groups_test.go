@@ -53,9 +53,7 @@ func idsOf(tasks []*bfcl.Task) (ids []string) {
 // The state of a copied store or a shorter run says how many tasks were taken.
 func TestAnyNumberOfTakenTasksIsAnIndexOfTheCourse(t *testing.T) {
 	c := &course{tasks: named("t", 5), rand: streams(1)}
-	for _, taken := range []int{-1, math.MaxInt, math.MinInt} {
-		c.at(taken)
-	}
+	_, _, _ = c.at(-1), c.at(math.MaxInt), c.at(math.MinInt)
 }
 
 func solvedBy(members ...int) func(r rl.Rollout) float64 {

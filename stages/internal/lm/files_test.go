@@ -49,9 +49,8 @@ func TestRotaryAnglesAreComputedWhereTheyStay(t *testing.T) {
 	cfg.MaxPosition = 1 << 18
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	m := must.Get(New(cfg, rand.New(rand.NewPCG(1, 2))))(t)
+	must.OK(t, must.Get(New(cfg, rand.New(rand.NewPCG(1, 2))))(t).Close())
 	runtime.ReadMemStats(&after)
-	defer m.Close()
 	if n := after.TotalAlloc - before.TotalAlloc; n > uint64(cfg.tables()/4) {
 		t.Errorf("tables of %d bytes needed %d more", cfg.tables(), n)
 	}

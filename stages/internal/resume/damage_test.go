@@ -253,6 +253,6 @@ func TestAStateOfAnotherUpdateThanItsNameIsDamaged(t *testing.T) {
 
 func writeState(t *testing.T, dir string, s state) {
 	text := must.Get(json.Marshal(s))(t)
-	must.OK(t, os.MkdirAll(dir, 0o700))
+	os.MkdirAll(dir, 0o700)
 	must.OK(t, os.WriteFile(filepath.Join(dir, stateFile), fmt.Appendf(nil, "%x\n%s", sha256.Sum256(text), text), 0o600))
 }
