@@ -34,10 +34,13 @@ func newWorld(t *Task, long map[string]py.Value, today time.Time) (*world, error
 	}
 	w := &world{task: t, today: today, parsed: map[string]*py.Call{}}
 	shared := api.NewShared(long, today)
-	for _, name := range t.Classes {
+	for i, name := range t.Classes {
 		class, ok := api.Lookup(name)
 		if !ok {
 			return nil, taskError(t, "unknown class "+name)
+		}
+		if slices.Contains(t.Classes[:i], name) { // each would have a copy of its state, which may be large
+			return nil, taskError(t, "it names the class "+name+" twice")
 		}
 		instance := class.New()
 		var scenario *py.Dict

@@ -66,8 +66,7 @@ func stateKey(t *Task) string {
 	if err != nil || !ok {
 		return "unreadable " + t.ID
 	}
-	classes := slices.Clone(t.Classes)
-	slices.Sort(classes)
+	classes := slices.Compact(slices.Sorted(slices.Values(t.Classes))) // a stranger may repeat a large state
 	var b strings.Builder
 	for _, name := range classes {
 		scenario, ok := config.Get(name)

@@ -103,3 +103,13 @@ func TestFamiliesAreConnectedComponents(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
+
+// A task of a stranger may name one class thousands of times, and its state may be long.
+func TestAClassThatATaskNamesTwiceIsOneState(t *testing.T) {
+	once := &Task{Classes: []string{"TicketAPI"}, InitialConfig: json.RawMessage(`{"TicketAPI": {}}`), Turns: []Turn{{}}}
+	twice := *once
+	twice.Classes = []string{"TicketAPI", "TicketAPI"}
+	must.Contain(t, stateKey(once), stateKey(&twice))
+	_, err := twice.Start(Settings{})
+	must.Match(t, err, "it names the class TicketAPI twice")
+}

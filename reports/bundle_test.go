@@ -104,8 +104,7 @@ func TestAStudyLargerThanAPageIsRefused(t *testing.T) {
 			"100000 task sets"},
 		"a few sets of many categories": {50_000, func(i int) rl.Score {
 			return rl.Score{Set: fmt.Sprint(i % 50), Category: fmt.Sprint(i)}
-		},
-			"50 task sets, 50000 categories, 1 runs"},
+		}, "50 task sets, 50000 categories, 1 runs"},
 		"what a page can show": {10, func(i int) rl.Score { return rl.Score{Set: "test", Task: fmt.Sprint(i)} }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -114,13 +113,24 @@ func TestAStudyLargerThanAPageIsRefused(t *testing.T) {
 					yield(tc.row(i))
 				}
 			})
-			v := verified(t, html, store)
-			if faults := strings.Join(v.Faults, "\n"); (faults == "") != (tc.want == "") ||
-				!strings.Contains(faults, tc.want) || strings.Count(faults, "more than a page can show") != len(v.Faults) {
+			if faults := strings.Join(verified(t, html, store).Faults, "\n"); (faults == "") != (tc.want == "") ||
+				!strings.Contains(faults, tc.want) {
 				t.Errorf("got faults %q, want one with %q", faults, tc.want)
 			}
 		})
 	}
+}
+
+// A few kilobytes of gzip have thousands of categories, each of which is a column or a row.
+func TestDataThatNoPageCanShowIsRefused(t *testing.T) {
+	tasks := make([]*bfcl.Task, maxCategories)
+	for i := range tasks {
+		tasks[i] = &bfcl.Task{Category: fmt.Sprint(i)}
+	}
+	study := Study{TaskSets: []TaskSet{{Tasks: tasks}}, DataSets: []DataSet{{Members: []Member{{Category: "0"}}}}}
+	must.OK(t, study.checkSize())
+	study.DataSets[0].Members[0].Category = "another"
+	must.Match(t, study.checkSize(), "501 categories")
 }
 
 // withEvidence is a page with this text as its evidence.

@@ -69,8 +69,12 @@ type selectedRows[T any] struct {
 
 // where selects rows.
 func (t selectedRows[T]) where(what string, is func(T) bool) selectedRows[T] {
-	t.what = strings.Trim(t.what+", "+what, ", ")
-	t.rows = slices.DeleteFunc(slices.Clone(t.rows), func(row T) bool { return !is(row) })
+	return t.those(what, slices.DeleteFunc(slices.Clone(t.rows), func(row T) bool { return !is(row) }))
+}
+
+// those has rows that the caller selected.
+func (t selectedRows[T]) those(what string, rows []T) selectedRows[T] {
+	t.what, t.rows = strings.Trim(t.what+", "+what, ", "), rows
 	return t
 }
 
@@ -97,14 +101,18 @@ func (s *Study) dataTable() *page.Table {
 			page.Columns(ports...)...), page.Column{Name: "Total"})}
 	rows := seedRows{}
 	for _, split := range splits {
-		categories, count := map[string]bool{}, map[string]int{} // by port and category
+		categories, of := map[string]bool{}, map[string]map[string][]*bfcl.Task{} // by port and category
+		count := map[string]int{}
 		for port, d := range split.sets {
+			of[port] = map[string][]*bfcl.Task{}
 			for _, task := range d.Tasks {
 				categories[task.Category] = true
+				of[port][task.Category] = append(of[port][task.Category], task)
 				count[port+" "+task.Category]++
 			}
 		}
-		row := func(name, what, by string, is func(*bfcl.Task) bool, number func([]*bfcl.Task) int) {
+		counts := hexSum(fmt.Append(nil, count))
+		row := func(name, what, by string, tasks func(port string) []*bfcl.Task, number func([]*bfcl.Task) int) {
 			cells, all := []page.Cell{page.Text("%s", split.stage), page.Text("%s", name)}, selectedRows[*bfcl.Task]{what: what}
 			for _, port := range ports {
 				d := split.sets[port]
@@ -112,18 +120,18 @@ func (s *Study) dataTable() *page.Table {
 					cells = append(cells, page.Text(""))
 					continue
 				}
-				one := selectedRows[*bfcl.Task]{rows: d.Tasks, from: []string{d.Source}}.where(what, is)
+				one := selectedRows[*bfcl.Task]{from: []string{d.Source}}.those(what, tasks(port))
 				all.rows, all.from = append(all.rows, one.rows...), append(all.from, d.Source)
 				cells = append(cells, one.cell(by, number))
 			}
 			// seeds share rows only if all counts are equal
-			rows.add(t, fmt.Sprint(count), split.seed, append(cells, all.cell(by, number))...)
+			rows.add(t, counts, split.seed, append(cells, all.cell(by, number))...)
 		}
 		for _, category := range sortedKeys(categories) {
 			row(categoryName(category), "category "+category, "number of tasks",
-				func(task *bfcl.Task) bool { return task.Category == category }, length)
+				func(port string) []*bfcl.Task { return of[port][category] }, length)
 		}
-		every := func(*bfcl.Task) bool { return true }
+		every := func(port string) []*bfcl.Task { return split.sets[port].Tasks }
 		row("total", "", "number of tasks", every, length)
 		row("families", "", "number of families", every, families)
 	}
@@ -208,8 +216,12 @@ func (s *Study) statisticsTable() *page.Table {
 					return portOf[x.Task] != "" && portOf[x.Task] != "train"
 				}).cell(by, length), class.cell(by, length),
 				rate.From(page.SourceOf(d.Source, class.what, "share of reward 1"))}
+			of := map[string][]Member{}
+			for _, one := range class.rows {
+				of[one.Category] = append(of[one.Category], one)
+			}
 			for _, c := range categories {
-				cells = append(cells, class.where("category "+c, func(x Member) bool { return x.Category == c }).cell(by, length))
+				cells = append(cells, class.those("category "+c, of[c]).cell(by, length))
 			}
 			rows.add(t, "", d.Seed, cells...)
 		}

@@ -64,7 +64,7 @@ func gather(ev *Evidence, open func(*Input) (*artifact.Artifact, error), store *
 		r.Address, r.Kind, r.NoEffect = stage.Address, stage.Kind, stage.NoEffect
 		g.study.Stages = append(g.study.Stages, r)
 	}
-	return g.study, nil
+	return g.study, g.study.checkSize()
 }
 
 func compareSeeds(a, b *int64) int {

@@ -79,9 +79,6 @@ func Verify(written []byte, store *artifact.Store, experiment map[string][]byte,
 		return v, nil
 	}
 	study, err := gather(ev, opener(store), store)
-	if err == nil {
-		err = study.checkSize()
-	}
 	if err != nil {
 		v.Faults = append(v.Faults, err.Error())
 		return v, nil
@@ -265,10 +262,12 @@ func (v *Verification) differ(one page.Value, recomputed string) {
 	}
 }
 
-// Limits of a recomputed page: task sets, and cells of its tables or values of a figure.
+// Limits of a page: task sets of scores, categories, which have a column each, and cells of its tables or values of a
+// figure.
 const (
-	maxSets  = 100
-	maxCells = 2_000_000
+	maxSets       = 100
+	maxCategories = 500
+	maxCells      = 2_000_000
 )
 
 // checkSize refuses a study whose page would be larger than a page of real results: a few bytes of an artifact can add
@@ -290,6 +289,11 @@ func (s *Study) checkSize() error {
 			categories[task.Category] = true
 		}
 	}
+	for _, d := range s.DataSets {
+		for _, one := range d.Members {
+			categories[one.Category] = true
+		}
+	}
 	for _, c := range s.Compare {
 		pairs += len(c.Pairs)
 	}
@@ -298,17 +302,19 @@ func (s *Study) checkSize() error {
 		pairs += len(how.Pairs)
 	}
 	const columns = 20 // upper bound of the columns of a table beside its categories
-	rows := len(sets)*(runs+pairs) + len(s.TaskSets)
+	rows := len(sets)*(runs+pairs) + len(s.TaskSets) + 3*len(s.DataSets)
 	cells := rows*(len(categories)+columns) + len(tasks)*len(s.Arms) + len(updates)*runs
 	settings := map[string]string{}
 	for _, r := range s.Stages {
 		maps.Copy(settings, r.Settings)
 	}
 	cells += len(settings) * len(s.Stages)
-	if len(sets) > maxSets || cells > maxCells {
-		return fmt.Errorf("the artifacts have %d task sets, %d categories, %d runs, %d pairs, %d tasks, %d updates and %d "+
-			"cells, more than a page can show: nothing was recomputed", len(sets), len(categories), runs, pairs, len(tasks),
-			len(updates), cells)
+	splits, ports := s.splits()
+	cells += len(splits) * (2 + len(categories)) * len(ports)
+	if len(sets) > maxSets || len(categories) > maxCategories || cells > maxCells {
+		return fmt.Errorf("the artifacts have %d task sets, %d categories, %d runs, %d pairs, %d tasks, %d updates, %d "+
+			"splits and %d cells, more than a page can show", len(sets), len(categories), runs, pairs, len(tasks),
+			len(updates), len(splits), cells)
 	}
 	return nil
 }

@@ -9,18 +9,19 @@ import (
 
 // course is the endless list of training tasks: passes over all tasks, each in its own order. The task at an index is
 // a function of the seed and the tasks, so the arms of one seed see the same tasks in the same order, and a resumed
-// run continues at its index.
+// run continues at its index, which others may have written: any is valid.
 type course struct {
 	tasks []*bfcl.Task // not empty
 	rand  func(stream string) *rand.Rand
 
-	orders [][]int // order of the tasks in each pass so far
+	pass  uint
+	order []int // of the tasks in this pass; nil before the first
 }
 
 func (c *course) at(k int) *bfcl.Task {
-	pass, i := k/len(c.tasks), k%len(c.tasks)
-	for p := len(c.orders); p <= pass; p++ {
-		c.orders = append(c.orders, c.rand(fmt.Sprintf("order of tasks, pass %d", p)).Perm(len(c.tasks)))
+	pass, i := uint(k)/uint(len(c.tasks)), uint(k)%uint(len(c.tasks))
+	if c.order == nil || pass != c.pass {
+		c.pass, c.order = pass, c.rand(fmt.Sprintf("order of tasks, pass %d", pass)).Perm(len(c.tasks))
 	}
-	return c.tasks[c.orders[pass][i]]
+	return c.tasks[c.order[i]]
 }

@@ -50,6 +50,12 @@ func idsOf(tasks []*bfcl.Task) (ids []string) {
 	return ids
 }
 
+// The state of a copied store or a shorter run says how many tasks were taken.
+func TestAnyNumberOfTakenTasksIsAnIndexOfTheCourse(t *testing.T) {
+	c := &course{tasks: named("t", 5), rand: streams(1)}
+	_, _, _ = c.at(-1), c.at(math.MaxInt), c.at(math.MinInt)
+}
+
 func solvedBy(members ...int) func(r rl.Rollout) float64 {
 	return func(r rl.Rollout) float64 {
 		if slices.Contains(members, r.Member) {

@@ -1,6 +1,7 @@
 package grpo
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 
@@ -28,7 +29,7 @@ func readRecorder(scratch *resume.Scratch, after int) (*recorder, error) {
 	r := &recorder{scratch, map[rolloutName]*rl.Trajectory{}}
 	err := scratch.Replayed(func(record []byte) error {
 		t := new(rl.Trajectory)
-		if err := json.Unmarshal(record, t); err != nil {
+		if err := cmp.Or(json.Unmarshal(record, t), t.Check()); err != nil { // others may have written the log
 			return fmt.Errorf("log of trajectories: %w", err)
 		}
 		if t.Update > after {

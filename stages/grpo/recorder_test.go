@@ -29,7 +29,7 @@ func TestFinishedTrajectoriesOfTheOpenUpdateAreNotSampledAgain(t *testing.T) {
 	}
 	played := func(ask rl.Rollout) *rl.Trajectory {
 		return &rl.Trajectory{Task: ask.Task.ID, Update: ask.Update, Member: ask.Member, Token: ask.Token,
-			Reward: rl.Reward(10 + ask.Member), Logp: []float32{-1.0 / 3}}
+			Reward: rl.Reward(10 + ask.Member), IDs: []int32{1}, Mask: []bool{true}, Logp: []float32{-1.0 / 3}}
 	}
 	killed := errors.New("killed")
 	first := openRecorder(t, dir, 6)
@@ -96,4 +96,12 @@ func TestSkippedDrillsAreTheFirstOfTheList(t *testing.T) {
 			t.Errorf("after %d tasks: got %v, want %v", taken, got, want)
 		}
 	}
+}
+
+// The log may be that of a copied store; readers use the lengths of a trajectory as indices.
+func TestALoggedTrajectoryIsChecked(t *testing.T) {
+	scratch := openRecorder(t, t.TempDir(), 0).scratch
+	must.OK(t, scratch.Append(&rl.Trajectory{IDs: []int32{1, 2}, Mask: []bool{true}}))
+	_, err := readRecorder(scratch, 0)
+	must.Match(t, err, "has 2 ids, 1 marks and 0 logprobs")
 }

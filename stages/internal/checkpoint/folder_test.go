@@ -80,7 +80,7 @@ func TestHostileModelFoldersAreRefused(t *testing.T) {
 		"an unknown family of megabytes": {"config.json",
 			edit(`"qwen2"`, `"`+strings.Repeat("x", 900_000)+`"`), "model_type"},
 		"rotary angles of gigabytes": {"config.json",
-			edit(`"max_position_embeddings": 512`, `"max_position_embeddings": 134217728`), "more than 1 GiB"},
+			edit(`"max_position_embeddings": 512`, `"max_position_embeddings": 8388609`), "more than 512 MiB"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := fixtures.Dir(t, "hf/models/qwen2-tiny")

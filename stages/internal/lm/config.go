@@ -65,7 +65,7 @@ const (
 	MaxHeadDim = 1 << 12
 	MaxMLP     = 1 << 19
 	MaxContext = 1 << 27
-	maxAngles  = 1 << 28 // numbers in the tables of rotary angles
+	maxAngles  = 1 << 27 // numbers in the tables of rotary angles, which a training has twice
 )
 
 // Check reports the first value that is out of range.
@@ -94,7 +94,7 @@ func (c Config) Check() error {
 		return fmt.Errorf("model config: num_key_value_heads %d does not divide num_attention_heads %d", c.KVHeads, c.Heads)
 	case c.MaxPosition*c.HeadDim > maxAngles:
 		return fmt.Errorf("model config: max_position_embeddings %d times head_dim %d is above %d: the rotary angles would "+
-			"take more than 1 GiB; write a lower max_position_embeddings into %s", c.MaxPosition, c.HeadDim, maxAngles,
+			"take more than 512 MiB; write a lower max_position_embeddings into %s", c.MaxPosition, c.HeadDim, maxAngles,
 			ConfigFile)
 	case c.HeadDim%2 != 0:
 		return fmt.Errorf("model config: head_dim must be even because rotary embedding pairs its halves, got %d",

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"testing"
 
@@ -39,6 +40,19 @@ func TestSavedModelLoadsUnchanged(t *testing.T) {
 		if bytesOf(t, dir, name) != bytesOf(t, again, name) {
 			t.Errorf("%s written again has other bytes", name)
 		}
+	}
+}
+
+// A config.json of a stranger may have tables of half a GiB beside weights of a few kilobytes.
+func TestRotaryAnglesAreComputedWhereTheyStay(t *testing.T) {
+	cfg := llama(t).Config()
+	cfg.MaxPosition = 1 << 18
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	must.OK(t, must.Get(New(cfg, rand.New(rand.NewPCG(1, 2))))(t).Close())
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > uint64(cfg.tables()/4) {
+		t.Errorf("tables of %d bytes needed %d more", cfg.tables(), n)
 	}
 }
 

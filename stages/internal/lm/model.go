@@ -147,19 +147,21 @@ func place(cfg Config, device torch.Device, b Buffers, fill func(s *torch.Scope,
 	return m, nil
 }
 
-// angles sets the tables of rotary angles.
+// angles sets the tables of rotary angles. It computes them where they stay, because they may be longer than all
+// weights.
 func (m *Model) angles(s *torch.Scope) {
-	half := m.cfg.HeadDim / 2
-	cos, sin := make([]float32, m.cfg.MaxPosition*half), make([]float32, m.cfg.MaxPosition*half)
-	frequencies := m.cfg.frequencies()
-	for p := range m.cfg.MaxPosition {
-		for i, f := range frequencies {
-			angle := float64(float32(p) * f)
-			cos[p*half+i], sin[p*half+i] = float32(math.Cos(angle)), float32(math.Sin(angle))
-		}
+	half, frequencies := m.cfg.HeadDim/2, m.cfg.frequencies()
+	table := func(of func(float64) float64) *torch.Tensor {
+		t := s.Empty(torch.Float32, int64(m.cfg.MaxPosition), int64(half))
+		s.Fill(t, func(into []float32) error {
+			for i := range into {
+				into[i] = float32(of(float64(float32(i/half) * frequencies[i%half])))
+			}
+			return nil
+		})
+		return t
 	}
-	m.cos = s.FromFloat32(cos, int64(m.cfg.MaxPosition), int64(half))
-	m.sin = s.FromFloat32(sin, int64(m.cfg.MaxPosition), int64(half))
+	m.cos, m.sin = table(math.Cos), table(math.Sin)
 }
 
 // viewsOf returns the matrices in a flat buffer. Norms are in vectors, the float32 end of the buffer, unless it is nil.

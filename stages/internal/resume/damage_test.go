@@ -234,10 +234,25 @@ func TestAStateNamesNoFolderElsewhere(t *testing.T) {
 	state := filepath.Join(c.states(), stateName(4))
 	s := must.Get(readState(state))(t)
 	s.Folders["best"] = folder{Dir: "../../precious"}
-	text := must.Get(json.Marshal(s))(t)
-	digest := sha256.Sum256(text)
-	text = append(fmt.Appendf(nil, "%x\n", digest), text...)
-	must.OK(t, os.WriteFile(filepath.Join(state, stateFile), text, 0o600))
+	writeState(t, state, s)
 	_, err := c.whole(state)
 	must.Match(t, err, "is no folder of the state")
+}
+
+// An update is an index of batches.
+func TestAStateOfAnotherUpdateThanItsNameIsDamaged(t *testing.T) {
+	c := must.Get(Open(trained(t), 0, 1, 0))(t)
+	s := must.Get(readState(filepath.Join(c.states(), stateName(4))))(t)
+	for _, s.Update = range []int{-5, 0, 5} {
+		dir := filepath.Join(c.states(), stateName(min(s.Update, 4)))
+		writeState(t, dir, s)
+		_, err := readState(dir)
+		must.Match(t, err, "which is none or another")
+	}
+}
+
+func writeState(t *testing.T, dir string, s state) {
+	text := must.Get(json.Marshal(s))(t)
+	os.MkdirAll(dir, 0o700)
+	must.OK(t, os.WriteFile(filepath.Join(dir, stateFile), fmt.Appendf(nil, "%x\n%s", sha256.Sum256(text), text), 0o600))
 }

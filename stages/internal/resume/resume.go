@@ -183,6 +183,9 @@ func readState(dir string) (s state, err error) {
 	if err := json.Unmarshal(text, &s); err != nil || s.Format != format {
 		return s, fmt.Errorf("another version of rcgrpo wrote it, in format %d; this one reads format %d", s.Format, format)
 	}
+	if s.Update < 1 || stateName(s.Update) != filepath.Base(dir) { // others may have written it
+		return s, fmt.Errorf("%s is of update %d, which is none or another", stateFile, s.Update)
+	}
 	return s, nil
 }
 
