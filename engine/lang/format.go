@@ -1,6 +1,8 @@
 package lang
 
 import (
+	"bytes"
+
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/hashicorp/hcl/v2/hclwrite"
@@ -22,7 +24,31 @@ func Format(text []byte, path string) ([]byte, hcl.Diagnostics) {
 	if _, diags := parseText(text, path); diags.HasErrors() {
 		return nil, diags
 	}
+	if padded(text) > maxPadded {
+		return nil, hcl.Diagnostics{mistake(hcl.Range{Filename: path, Start: hcl.InitialPos, End: hcl.InitialPos},
+			"Too many spaces", "The lines before an empty one are aligned with the longest of them, and indented by their "+
+				"brackets; in this file that needs more than %d MiB. Put an empty line around the longest lines.", maxPadded>>20)}
+	}
 	return hclwrite.Format(text), nil
+}
+
+// maxPadded bounds the bytes of a formatted file. A megabyte with one long name above many short ones became 25 GB.
+const maxPadded = 64 << 20
+
+// padded returns a bound of the bytes of a formatted text: up to an empty line, lines are as long as the longest.
+func padded(text []byte) (all int) {
+	lines, longest, depth := 0, 0, 0
+	for line := range bytes.Lines(text) {
+		lines, longest = lines+1, max(longest, len(line)+2*min(depth, maxBrackets))
+		if len(bytes.TrimSpace(line)) == 0 {
+			all, lines, longest = all+lines*longest, 0, 0
+		}
+		for _, c := range line {
+			depth += bytes.Count([]byte("{[("), []byte{c}) - bytes.Count([]byte("}])"), []byte{c})
+		}
+		depth = max(0, depth)
+	}
+	return all + lines*longest
 }
 
 func parseText(text []byte, path string) (*hcl.File, hcl.Diagnostics) {
