@@ -58,7 +58,7 @@ var ladder = map[string]string{
 	"internal/must":      "",
 	"internal/nesting":   "",
 	"internal/versitygw": "internal/must",
-	"reports": "engine engine/artifact engine/lang engine/plan engine/remote engine/runs internal/nesting stages/rl " +
+	"reports": "engine engine/artifact engine/lang engine/plan engine/remote engine/runs stages/rl " +
 		"stages/rl/blocks stages/rl/objective bfcl reports/page reports/stats",
 	"reports/live":  "engine/lang engine/plan engine/runs",
 	"reports/page":  "reports/stats go-echarts tablewriter",

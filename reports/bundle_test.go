@@ -56,13 +56,6 @@ func hostileInput(t *testing.T, role, of string, write func(dir string)) ([]byte
 func TestArtifactsOfManyValuesAreRefused(t *testing.T) {
 	const limit = 64 << 20
 	many := func(one string, n int) string { return strings.TrimPrefix(strings.Repeat(","+one, n), ",") }
-	numbered := func(format string) string {
-		var b strings.Builder
-		for i := range maxChosen + 1 {
-			fmt.Fprintf(&b, format, i)
-		}
-		return strings.TrimPrefix(b.String(), ",")
-	}
 	episode := func(messages int) string { return `{"task":"a","messages":[` + many("{}", messages) + "]}\n" }
 	turns := `{"turns":[` + many("{}", limit/leastValue/4+2) + "]}\n"
 	for name, tc := range map[string]struct {
@@ -76,11 +69,7 @@ func TestArtifactsOfManyValuesAreRefused(t *testing.T) {
 		"episodes with many messages": {roleTranscripts, "trajectories", rl.TrajectoriesFile,
 			strings.Repeat(episode(maxShown/256/4), 4), "its episodes are longer than a page may be"},
 		"a long summary": {roleData, "dataset", "summary.json", strings.Repeat(" ", 64<<10) + "{}", "at most 65536 are read"},
-		"a summary with many counts": {roleData, "dataset", "summary.json", "{" + numbered(`,"%d":1`) + "}",
-			"more than 1000 counts"},
 		"a long cost": {roleCalls, "calls", costFile, strings.Repeat(" ", 64<<10) + "{}", "at most 65536 are read"},
-		"calls of many models": {roleCalls, "calls", costFile, `{"models":[` + numbered(`,"%d"`) + "]}",
-			"more than 1000 models"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			html, store := hostileInput(t, tc.role, tc.of, func(dir string) {
@@ -176,15 +165,10 @@ func TestEvidenceOfManyValuesNeedsLittleMemory(t *testing.T) {
 		want  string // of the error
 		found int    // differences
 	}{
-		"more values than any page": {`"inputs":[` + list("{}", maxEvidenceCommas+2) + `]`, "at most 1500000 are read", 0},
-		"a long source of many cells": {lost + document(`"sources":[{"by":"x","from":["a.manifest","`+
-			strings.Repeat("x", 2<<20)+`"]}],`+table(`{}`, list(`{"cells":[{"source":1}]}`, 1000))), "", 1001},
 		"more differences than a reader needs": {lost + document(`"sources":[{"by":"x","from":["a.manifest"]}],`+
 			table(`{}`, list(`{"cells":[{"source":1}]}`, mostDifferences+1000))), "", mostDifferences + 1},
 		"a row with many names": {document(table(list(`{"left":true}`, 20_000),
 			`{"cells":[`+list(`{"text":"x"}`, 20_000)+`]}`)), "", mostDifferences + 1},
-		"a document that gives a long page": {document(`"sections":[{"parts":[` + list(`{"figure":{}}`, 200_000) + `]}]`),
-			"", 2},
 		"many folded figures": {document(`"sections":[{"parts":[` +
 			list(`{"figure":{"folded":true,"title":"xx"}}`, 30_000) + `]}]`), "", 2},
 	} {

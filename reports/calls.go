@@ -50,9 +50,6 @@ func (g *gathering) calls(in *Input, a *artifact.Artifact) error {
 	c.Input += one.Input
 	c.Output += one.Output
 	c.Models = slices.Compact(slices.Sorted(slices.Values(append(c.Models, one.Models...))))
-	if len(c.Models) > maxChosen {
-		return fmt.Errorf("%s: the calls of %q name more than %d models", in.port(), in.Label, maxChosen)
-	}
 	if c.First == "" || one.First != "" && one.First < c.First {
 		c.First = one.First
 	}

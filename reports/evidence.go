@@ -14,7 +14,6 @@ import (
 
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
-	"rcgrpo/internal/nesting"
 	"rcgrpo/reports/page"
 )
 
@@ -236,9 +235,6 @@ func ReadEvidence(html []byte) (*Evidence, error) {
 	if err != nil {
 		return nil, fmt.Errorf("its evidence is damaged: %w", err)
 	}
-	if _, n := nesting.JSON(text); n > maxEvidenceCommas {
-		return nil, fmt.Errorf("its evidence has %d values, and at most %d are read", n, maxEvidenceCommas)
-	}
 	if err := checkVersion(text); err != nil {
 		return nil, err
 	}
@@ -276,12 +272,11 @@ func checkVersion(evidence []byte) error {
 
 // Limits of the evidence in a page.
 const (
-	maxEvidenceBytes  = 64 << 20  // with the document
-	maxEvidenceCommas = 1_500_000 // twice those of the largest page of experiments/; a value may take 350 bytes
-	maxInputs         = 5_000
-	maxStages         = 5_000
-	maxUses           = 100   // of an artifact in one role, by stages with the same key
-	maxChosen         = 1_000 // sections, items, pairs, maps, notes, arms
+	maxEvidenceBytes = 64 << 20 // with the document
+	maxInputs        = 5_000
+	maxStages        = 5_000
+	maxUses          = 100   // of an artifact in one role, by stages with the same key
+	maxChosen        = 1_000 // sections, items, pairs, maps, notes, arms
 )
 
 // notes returns the sentences for the head of the page: the overrides of the run first.

@@ -17,9 +17,8 @@ import (
 // gathering collects a study from artifacts, for the report stage and for Verify. It reads only the evidence, artifacts
 // and manifests.
 type gathering struct {
-	study  *Study
-	shown  int // bytes of the episodes that are kept for the page
-	counts int // of all summaries of data sets
+	study *Study
+	shown int // bytes of the episodes that are kept for the page
 }
 
 // gather reads the inputs and stages of the evidence. store may be nil if no stage has a key.
@@ -167,9 +166,6 @@ func (g *gathering) dataset(name string, in *Input, a *artifact.Artifact) error 
 	}
 	if err := a.ReadJSON("summary.json", &d.Summary); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read %s: %w", a.Path("summary.json"), err)
-	}
-	if g.counts += len(d.Summary); g.counts > maxChosen {
-		return fmt.Errorf("%s: the summaries of the data sets have more than %d counts", in.port(), maxChosen)
 	}
 	g.study.DataSets = append(g.study.DataSets, d)
 	return nil

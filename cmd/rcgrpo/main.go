@@ -8,11 +8,15 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/spf13/cobra"
@@ -53,12 +57,35 @@ func main() {
 	if len(os.Args) == 3 && os.Args[1] == "job" { // started by Slurm, once per job
 		os.Exit(slurm.Main(os.Args[2], os.Stderr))
 	}
+	go limitMemory(os.Stderr)
 	stdout := output.New(os.Stdout, os.Stderr)
 	code := execute(os.Args[1:], os.Stdin, stdout, os.Stderr)
 	if code == exitDone && stdout.Lost() {
 		code = exitFailed
 	}
 	os.Exit(code)
+}
+
+// worksForOthers is true in a run and in a server, which no limit of memory may end.
+var worksForOthers atomic.Bool
+
+// limitMemory ends the process once it uses more memory than GOMEMLIMIT, by default 1.75 GiB: the files of a stranger
+// can be made to need any amount, and a command that reads them needs far less.
+func limitMemory(stderr io.Writer) {
+	limit := uint64(debug.SetMemoryLimit(-1))
+	if limit == math.MaxInt64 {
+		limit = 7 << 28
+	}
+	var m runtime.MemStats
+	for range time.Tick(20 * time.Millisecond) {
+		runtime.ReadMemStats(&m)
+		if m.Sys-m.HeapReleased > limit && !worksForOthers.Load() {
+			fmt.Fprintf(stderr, "rcgrpo: this command needs more than %d MiB of memory, as files of strangers can be made "+
+				"to. If you trust what it reads, set GOMEMLIMIT=8GiB, or as much as this machine has\n", limit>>20)
+			syscall.Kill(syscall.Getpid(), syscall.SIGTERM) // which also removes temporary folders
+			return
+		}
+	}
 }
 
 func newRoot() *cobra.Command {

@@ -562,14 +562,11 @@ func TestHostileTexts(t *testing.T) {
 // and 4 GB.
 func TestLongNamesAreNotProposed(t *testing.T) {
 	name := strings.Repeat("n", 2000)
-	const stage = "stage \"exec\" \"%s\" {\n  for_each = [\"a\", \"%s\"]\n  command = [\"true\"]\n" +
-		"  outputs = { %s = \"o\" }\n}\n"
-	text := "experiment {}\nmodule \"" + name + "\" {\n  source = \"base.hcl\"\n}\n" +
-		fmt.Sprintf(stage, "short", name, "o") +
+	const stage = "stage \"exec\" \"%s\" {\n  for_each = [\"a\", \"%s\"]\n  outputs = { %s = \"o\" }\n}\n"
+	text := "experiment {}\n" + fmt.Sprintf(stage, "short", name, "o") +
 		fmt.Sprintf(stage, name, "b", "o") + fmt.Sprintf(stage, "port", "b", name) + "locals {\n  x = "
 	f := started(t, example)
 	f.diagnostics()
-	must.OK(t, os.WriteFile(filepath.Join(filepath.Dir(f.path), "base.hcl"), []byte(example), 0o600))
 	f.set(text)
 	got := labels(call[completions](f.client, "textDocument/completion", f.at(text)))
 	if !slices.Contains(got, `stage.exec.short["a"].o`) {
