@@ -272,7 +272,7 @@ func TestNamesAreShort(t *testing.T) {
 // Formatting aligned each short line with the long one, or indented it by all brackets: 1 MiB became 25 GB and 300 MB.
 func TestFormattingAddsFewSpaces(t *testing.T) {
 	deep := strings.Repeat("[\n", 400) + strings.Repeat("1,\n", 200_000) + strings.Repeat("]", 400) + "\n"
-	wide := strings.Repeat("k", 1000) + " = [\n" + strings.Repeat("1, # c\n", 80_000) + "]\n"
+	wide := strings.Repeat("k", 1000) + " = [ # c\n" + strings.Repeat("1, # c\n", 80_000) + "]\n"
 	for _, text := range []string{"a = " + deep, wide} {
 		formatted, diags := lang.Format([]byte(text), "x.hcl")
 		if len(diags) != 1 || diags[0].Summary != "Too many spaces" {
