@@ -173,7 +173,11 @@ func (e *effort) look(v cty.Value) error {
 		}
 		e.looked %= stepElements
 		for it := v.ElementIterator(); it.Next(); {
-			if _, item := it.Element(); item.Type() != cty.String || len(text(item)) >= stepBytes {
+			key, item := it.Element()
+			if err := e.spend(len(text(key)) / stepBytes); err != nil {
+				return err
+			}
+			if item.Type() != cty.String || len(text(item)) >= stepBytes {
 				if err := e.look(item); err != nil {
 					return err
 				}

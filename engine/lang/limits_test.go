@@ -253,3 +253,18 @@ func doubled(levels int) string {
 	}
 	return text
 }
+
+// Addresses and ports are repeated by each instance: these took more than 6 GB.
+func TestNamesAreShort(t *testing.T) {
+	name, exec := strings.Repeat("n", 1000), "\" {\n  command = [\"true\"]\n  for_each = range(99)\n  outputs = { "
+	for text, want := range map[string]string{
+		"stage \"exec\" \"" + name + exec + "o = \"o\" }\n}\n":                      "Name too long",
+		"module \"" + name + "\" {\n  source = \"m.hcl\"\n}\n":                      "Name too long",
+		"stage \"exec\" \"a" + exec + strings.Repeat(name, 800) + " = \"o\" }\n}\n": "Too many steps",
+	} {
+		_, diags := enginetest.LoadPaper(t, "experiment {}\n"+text)
+		if len(diags) != 1 || diags[0].Summary != want {
+			t.Errorf("%.40s: got %.300v, want %s", text, diags, want)
+		}
+	}
+}

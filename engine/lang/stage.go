@@ -86,6 +86,9 @@ func (l *scope) decodeStage(s *stageBlock, ctx *hcl.EvalContext) {
 // multiply.
 const maxInstances = 100_000
 
+// maxAddress bounds the bytes of an address, which each instance, node and input repeats.
+const maxAddress = 1000
+
 // instances makes the instances of a stage or module, one for each element of for_each. It returns their value: that of
 // the only one, or an object by key; unknown after an error.
 func (l *scope) instances(d *declaration, ctx *hcl.EvalContext,
@@ -96,7 +99,12 @@ func (l *scope) instances(d *declaration, ctx *hcl.EvalContext,
 	}
 	values := map[string]cty.Value{}
 	for _, e := range elements {
-		if l.made++; l.made > maxInstances {
+		if n := len(d.addressOf(e.key)); n > maxAddress {
+			l.errorf(d.def, "Name too long", "The address of a stage or module has at most %d bytes, with its key and the "+
+				"modules around it; this one has %d. Shorten the names or keys.", maxAddress, n)
+			return cty.DynamicVal
+		}
+		if l.made++; l.made > maxInstances || l.effort.spent > maxEffort {
 			if l.made == maxInstances+1 {
 				l.errorf(d.def, "Too many instances", "An experiment may have at most %d instances of stages and modules; this "+
 					"block exceeds the limit.", maxInstances)

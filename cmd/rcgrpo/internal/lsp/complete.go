@@ -227,14 +227,20 @@ func (l *proposals) instances(name string, of declared) (all []string) {
 		all = append(all, name+"[each.key]")
 	}
 	for _, k := range l.view.keys(of) {
-		all = append(all, fmt.Sprintf("%s[%q]", name, k))
+		if len(k) <= maxPath {
+			all = append(all, fmt.Sprintf("%s[%q]", name, k))
+		}
 	}
 	return all
 }
 
-// references proposes the ports of all other stages with a fitting type, and with several also whole stages.
+// references proposes the ports of all other stages with a fitting type, and with several also whole stages. It leaves
+// out names longer than maxPath, which would be repeated for each port and key.
 func (l *proposals) references(prefix string, files []*document, types []string, several bool) {
 	top := l.at.item.top()
+	if len(prefix) > maxPath {
+		return
+	}
 	for _, stage := range blocks(files, "stage") {
 		name := prefix + "stage." + stage.label(0) + "." + stage.label(1)
 		// Most stages are rejected by the letters typed so far, before their ports are computed.
@@ -243,13 +249,13 @@ func (l *proposals) references(prefix string, files []*document, types []string,
 		if l.list.Incomplete {
 			return
 		}
-		if stage.item == top || other {
+		if stage.item == top || other || len(name) > maxPath {
 			continue
 		}
 		outputs := l.view.outputs(stage)
 		var ports []string
 		for _, port := range slices.Sorted(maps.Keys(outputs)) {
-			if len(types) == 0 || slices.Contains(types, outputs[port]) {
+			if len(port) <= maxPath && (len(types) == 0 || slices.Contains(types, outputs[port])) {
 				ports = append(ports, port)
 			}
 		}

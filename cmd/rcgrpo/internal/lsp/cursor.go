@@ -94,7 +94,7 @@ type frame struct {
 	start        int // of a string
 }
 
-// maxPath is the length of a path in bytes. No setting has a longer one.
+// maxPath is the length of a path or name in bytes. No setting has a longer one.
 const maxPath = 1000
 
 func (f frame) inner() string {
