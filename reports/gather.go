@@ -193,7 +193,7 @@ const maxShown = 4 * maxEvidenceBytes
 
 // show adds an episode to those from which a page chooses. A few kilobytes of gzip may have millions of messages.
 func (g *gathering) show(to *page.Transcripts, in *Input, row *rl.Trajectory, seed string) error {
-	size := weigh(row)
+	size := row.Bytes()
 	if size <= maxShown {
 		one := transcript(row, seed)
 		one.Size = size

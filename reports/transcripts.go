@@ -25,20 +25,6 @@ func transcript(t *rl.Trajectory, seed string) page.Transcript {
 	return kept
 }
 
-// weigh returns about the bytes of memory of a transcript.
-func weigh(t *rl.Trajectory) (size int) {
-	for _, sequence := range t.Sequences() {
-		size += 256*(1+len(sequence.Messages)) + 3*len(sequence.IDs) // a TokenStrip has three bytes for each
-		for _, m := range sequence.Messages {
-			size += len(m.Text)
-			for _, text := range slices.Concat(m.Calls, m.Several) {
-				size += 16 + len(text)
-			}
-		}
-	}
-	return size
-}
-
 // utterances returns the messages of a sequence.
 func utterances(t *rl.Trajectory) (all []page.Utterance) {
 	for _, m := range t.Messages {

@@ -319,6 +319,16 @@ func TestRolloutsOnOtherTasksAreRefused(t *testing.T) {
 	}
 }
 
+func TestRolloutsThatNeedMuchMemoryAreRefused(t *testing.T) {
+	defer func(room int) { leastRoom = room }(leastRoom)
+	leastRoom = 1 << 10
+	b := explored(t, 3, 1)
+	e := b.rollouts[0][0]
+	e.Messages = append(e.Messages, make([]rl.Message, 10_000)...)
+	_, _, _, err := curate(t, b, 1, 0.5, 1)
+	must.Match(t, err, "stage.rollout.r0 need more than 0 MiB of memory")
+}
+
 func TestTasksThatCannotBeSpoiltAreCountedOnce(t *testing.T) {
 	b := bench{tasks: append(drills(t, drill.Copy, 2), drills(t, drill.Multi, 4)[2:]...)} // two of each
 	_, _, sum, err := curate(t, b, 3, 1, 1)

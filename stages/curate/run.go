@@ -2,6 +2,7 @@ package curate
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,7 +24,8 @@ import (
 
 // Run makes the experts and, if requested, the failures.
 func (s *settings) Run(ctx context.Context, job *engine.Job) error {
-	c := &curation{settings: s, job: job, byTask: map[string][]*rl.Trajectory{}, seen: map[string]bool{}}
+	c := &curation{settings: s, job: job, byTask: map[string][]*rl.Trajectory{}, seen: map[[sha256.Size]byte]bool{},
+		room: leastRoom}
 	if err := c.read(); err != nil {
 		return err
 	}
@@ -49,6 +51,12 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	return c.write("mixed", mixed, &c.sum)
 }
 
+// The chosen episodes may have leastRoom bytes of memory, which tests lower, and mostRoom for each byte of their files:
+// {} becomes a message of more than 100 bytes, and a few kilobytes of gzip may contain millions.
+var leastRoom = 256 << 20
+
+const mostRoom = 32
+
 type curation struct {
 	*settings
 	job    *engine.Job
@@ -56,8 +64,10 @@ type curation struct {
 	tasks  []*bfcl.Task
 	expert []*rl.Trajectory
 	byTask map[string][]*rl.Trajectory // distinct failed rollouts
-	seen   map[string]bool             // conversations of the chosen episodes so far
-	graded int                         // rollouts with a reward between 0 and 1
+	seen   map[[sha256.Size]byte]bool  // hashes of the conversations of the chosen episodes so far
+	bytes  int                         // memory of the chosen episodes, at most room
+	room   int
+	graded int // rollouts with a reward between 0 and 1
 	sum    Summary
 }
 
@@ -184,6 +194,9 @@ func (c *curation) eachRollout(rollouts []artifact.Ref, use func(*rl.Trajectory)
 		if err != nil {
 			return err
 		}
+		if info, err := os.Stat(a.Path(rl.TrajectoriesFile)); err == nil { // its reader reports an error
+			c.room += mostRoom * int(info.Size())
+		}
 		for t, err := range artifact.Rows[*rl.Trajectory](a, rl.TrajectoriesFile) {
 			if err != nil {
 				return err
@@ -193,6 +206,10 @@ func (c *curation) eachRollout(rollouts []artifact.Ref, use func(*rl.Trajectory)
 					"the tasks curated here; give both stages the same tasks", ref.Kind, ref.Name, t.Task, t.Prompt)
 			}
 			use(t)
+			if c.bytes > c.room {
+				return fmt.Errorf("the rollouts of stage.%s.%s need more than %d MiB of memory, which is far more than "+
+					"their files have; run that stage again", ref.Kind, ref.Name, c.room>>20)
+			}
 		}
 	}
 	return nil
@@ -207,10 +224,12 @@ func (c *curation) isNew(t *rl.Trajectory) bool {
 			fmt.Fprintf(&did, "\x00%s\x00%q", m.Text, m.Calls) // an API model may call without a text
 		}
 	}
-	if c.seen[did.String()] {
+	sum := sha256.Sum256([]byte(did.String()))
+	if c.seen[sum] {
 		return false
 	}
-	c.seen[did.String()] = true
+	c.seen[sum] = true
+	c.bytes += t.Bytes()
 	return true
 }
 

@@ -48,15 +48,15 @@ func copied(task *bfcl.Task) *Trajectory {
 // play executes the given calls in an episode of the benchmark without a step limit. It calls watch, if not nil, with
 // the episode before each call; watch may copy but not change it.
 func play(task *bfcl.Task, s bfcl.Settings, turns [][]string,
-	watch func(turn int, e *bfcl.Episode)) (*Trajectory, error) {
+	watch func(turn, call int, e *bfcl.Episode)) (*Trajectory, error) {
 	s.MaxSteps, s.MaxCalls = math.MaxInt/2, 0
 	env, episode, err := newEnv(task, s)
 	if err != nil {
 		return nil, err
 	}
-	return Play(context.Background(), env, task, turns, func(turn, _ int) {
+	return Play(context.Background(), env, task, turns, func(turn, call int) {
 		if watch != nil {
-			watch(turn, episode)
+			watch(turn, call, episode)
 		}
 	})
 }
@@ -133,10 +133,18 @@ func Spoil(task *bfcl.Task, s bfcl.Settings, seed uint64, variant int) (*Traject
 	if len(task.Classes) == 0 || len(slices.Concat(truth...)) == 0 {
 		return nil, nil
 	}
-	before := make([][]*bfcl.Episode, len(truth)) // copies from before each call of the ground truth
-	_, err := play(task, s, truth, func(turn int, e *bfcl.Episode) { before[turn] = append(before[turn], e.Clone()) })
-	if err != nil {
+	if _, err := play(task, s, truth, nil); err != nil {
 		return nil, err
+	}
+	// before returns the episode from before a call of the ground truth, which is played again for it: copies from
+	// before all calls would take memory in the square of their number.
+	before := func(turn, call int) (copied *bfcl.Episode) {
+		play(task, s, truth, func(t, c int, e *bfcl.Episode) {
+			if t == turn && c == call {
+				copied = e.Clone()
+			}
+		})
+		return copied
 	}
 	for attempt := range spoilAttempts {
 		d := &dice{stream: newStream(forSpoiling, seed, hash(task.ID), uint64(variant), uint64(attempt))}
@@ -169,7 +177,8 @@ func (d *dice) float() float64 {
 func (d *dice) below(n int) int { return int(d.float() * float64(n)) }
 
 // plan changes a copy of the ground truth and describes the change; what is "" if nothing was changed.
-func (d *dice) plan(truth [][]string, before [][]*bfcl.Episode) (turns [][]string, what string) {
+func (d *dice) plan(truth [][]string, before func(turn, call int) *bfcl.Episode) (
+	turns [][]string, what string) {
 	turns = make([][]string, len(truth))
 	type place struct{ turn, call int }
 	var places []place
@@ -202,7 +211,7 @@ func (d *dice) plan(truth [][]string, before [][]*bfcl.Episode) (turns [][]strin
 			turns[p.turn][p.call] = ""
 			note("left out " + call)
 		case kind < shareLeftOut+shareTool:
-			other = d.otherTool(call, before[p.turn][p.call])
+			other = d.otherTool(call, before(p.turn, p.call))
 		default:
 			other = d.otherValue(call, truth)
 		}

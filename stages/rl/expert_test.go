@@ -1,8 +1,10 @@
 package rl
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -67,6 +69,24 @@ func TestSpoiltEpisodesFailAndDescribeTheirMistakes(t *testing.T) {
 	t.Logf("%d of 150 spoilt: %v", n, kinds)
 	if n < 145 || len(kinds) != 3 {
 		t.Errorf("%d of 150 could be spoilt, by %v", n, kinds)
+	}
+}
+
+// Spoil runs in the engine. Copies of the episode from before each call took
+// more than 10 GB for 20,000 turns.
+func TestALongGroundTruthIsSpoiltInLittleMemory(t *testing.T) {
+	task := drills(t, drill.Multi, 1)[0]
+	task.Classes, task.Turns = []string{"MathAPI"}, make([]bfcl.Turn, 2000)
+	task.InitialConfig = nil
+	for i := range task.Turns {
+		task.Turns[i] = bfcl.Turn{User: "x", GroundTruth: []string{fmt.Sprintf("add(a=%d, b=1)", i)}}
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	must.Get(Spoil(task, bfcl.Settings{}, 7, 0))(t)
+	runtime.ReadMemStats(&after)
+	if got := after.TotalAlloc - before.TotalAlloc; got > 100<<20 {
+		t.Errorf("got %d MiB of allocations", got>>20)
 	}
 }
 
