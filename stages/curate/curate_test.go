@@ -323,8 +323,7 @@ func TestRolloutsThatNeedMuchMemoryAreRefused(t *testing.T) {
 	defer func(room int) { leastRoom = room }(leastRoom)
 	leastRoom = 1 << 10
 	b := explored(t, 3, 1)
-	e := b.rollouts[0][0]
-	e.Messages = append(e.Messages, make([]rl.Message, 10_000)...)
+	b.rollouts[0][0].Messages = make([]rl.Message, 10_000)
 	_, _, _, err := curate(t, b, 1, 0.5, 1)
 	must.Match(t, err, "stage.rollout.r0 need more than 0 MiB of memory")
 }

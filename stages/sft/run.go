@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"time"
 
@@ -69,6 +70,12 @@ func (s *settings) run(ctx context.Context, job *engine.Job, prepare func(*check
 	return s.train(ctx, job, policy, examples)
 }
 
+// A data set may have fewTokens, which tests lower, and if its file is large, mostTokens for each byte: 3 MB of gzip
+// took 3 GB.
+var fewTokens = 64 << 20
+
+const mostTokens = 8
+
 // examples encodes the trajectories of the data sets with the policy's codec, and drops those without a reward and
 // those above the setting context.
 func (s *settings) examples(job *engine.Job, policy *checkpoint.Policy, conditioned bool) ([]lm.Sequence, error) {
@@ -81,6 +88,11 @@ func (s *settings) examples(job *engine.Job, policy *checkpoint.Policy, conditio
 		if err != nil {
 			return nil, err
 		}
+		info, err := os.Stat(data.Path(rl.DatasetFile))
+		if err != nil {
+			return nil, err
+		}
+		room := max(fewTokens, mostTokens*int(info.Size()))
 		for t, err := range artifact.Rows[rl.Trajectory](data, rl.DatasetFile) {
 			if err != nil {
 				return nil, err
@@ -110,6 +122,10 @@ func (s *settings) examples(job *engine.Job, policy *checkpoint.Policy, conditio
 			if len(ids) > longest {
 				return nil, fmt.Errorf("task %s has %d tokens, the model takes %d; drop longer trajectories (context = %d), "+
 					"or raise the context of the model's architecture", t.Task, len(ids), longest, longest)
+			}
+			if room -= len(ids); room < 0 {
+				return nil, fmt.Errorf("the data set of stage.%s.%s has more tokens than a file of %d bytes may have; "+
+					"divide it into several data sets", ref.Kind, ref.Name, info.Size())
 			}
 			examples = append(examples, lm.Sequence{IDs: ids, Mask: mask})
 		}

@@ -175,6 +175,14 @@ func TestEpisodesBeyondTheModelsContextAreAnError(t *testing.T) {
 	must.Match(t, err, "the data sets contain no trajectory to learn: 0 have no reward and 0 have more tokens than")
 }
 
+func TestDataSetsOfManyTokensAreRefused(t *testing.T) {
+	defer func(n int) { fewTokens = n }(fewTokens)
+	fewTokens = 0
+	data := corpus(t)
+	_, err := encode(t, policyFor(t, data, 1024), slices.Repeat(data, 64), false) // equal rows compress well
+	must.Match(t, err, "bytes may have; divide it into several data sets")
+}
+
 func TestEveryExampleIsInOneBatch(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var examples []lm.Sequence
