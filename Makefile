@@ -74,7 +74,7 @@ TESTS  := -short -tags=$(TENSORS) -skip='^TestSixteenRuns' ./... \
 	-- $(RACE) ./engine/artifact ./engine/sched ./stages/rl
 
 # In make check, the race detector runs on the packages that start goroutines, but not on the tensor packages: it does
-# not see libtorch, slows every call of it, and their Go code runs on one locked thread. docs/race_test.go checks the
+# not see libtorch, slows every call of it, and their Go code runs on one locked thread. docs/makefile_test.go checks the
 # list.
 RACED := ./bfcl ./cmd/rcgrpo/... ./engine ./engine/artifact ./engine/machine ./engine/plan ./engine/proc \
 	./engine/remote ./engine/runs ./engine/sched ./engine/slurm ./reports/live ./stages ./stages/rl \

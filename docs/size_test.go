@@ -4,9 +4,11 @@ import (
 	"go/scanner"
 	"go/token"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"rcgrpo/internal/must"
 )
@@ -77,5 +79,27 @@ func TestLinesOfCodeAreWithoutBlanksAndComments(t *testing.T) {
 	const text = "// Package x.\npackage x\n\n/* a\nb */\nvar a = 1 // one\nvar b = `\n\n// in a string\n`\n"
 	if got := linesOfCode(text); got != 5 {
 		t.Errorf("got %d lines, want package, a, and three of b", got)
+	}
+}
+
+const maxColumns = 120
+
+// longLines are the files that contain longer lines: in docs/language.md the summary of the kind model.
+var longLines = []string{"docs/language.md"}
+
+func TestNoLineOfCodeOrProseExceeds120Columns(t *testing.T) {
+	for path, text := range tracked(t, "*.go", "*.md") {
+		if strings.Contains(path, "testdata/") ||
+			slices.ContainsFunc(longLines, func(p string) bool { return strings.HasPrefix(path, p) }) {
+			continue
+		}
+		n := 0
+		for line := range strings.Lines(text) {
+			n++
+			row := strings.HasSuffix(path, ".md") && strings.HasPrefix(line, "|") // a table row cannot be wrapped
+			if width := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); width > maxColumns && !row {
+				t.Errorf("%s:%d has %d columns, want at most %d", path, n, width, maxColumns)
+			}
+		}
 	}
 }

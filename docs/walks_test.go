@@ -156,9 +156,7 @@ exec $R verify x.html
 exec $R check toy.hcl
 exec $R check reward.hcl
 -- site.hcl --
-store {
-  path = "store"
-}
+store { path = "store" }
 -- x.hcl --
 experiment {}
 stage "tasks" "d" {

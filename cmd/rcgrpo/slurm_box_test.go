@@ -47,9 +47,7 @@ func runRanks(t *testing.T, script, resources string) {
 }
 
 const ranksFiles = `-- local/site.hcl --
-store {
-  path = "store"
-}
+store { path = "store" }
 -- digests.sh --
 rcgrpo plan --json "$@" | grep -A6 '"digests"' | grep -E '"[a-z]+": "[0-9a-f]{64}"'
 -- x.hcl --

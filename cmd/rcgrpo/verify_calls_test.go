@@ -64,9 +64,7 @@ func api(ts *testscript.TestScript, neg bool, args []string) {
 		return
 	}
 	ts.Check(os.WriteFile(ts.MkAbs("site.hcl"), fmt.Appendf(nil, `
-store {
-  path = "store"
-}
+store { path = "store" }
 data {
   bfcl = %q
 }
