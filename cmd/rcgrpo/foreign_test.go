@@ -52,25 +52,13 @@ func TestForeignTextOfCommandsCannotControlTheTerminal(t *testing.T) {
 // A script of completion evaluates the line again at the next Tab.
 func TestCompletionOffersNoNameThatAShellExecutes(t *testing.T) {
 	t.Chdir(t.TempDir())
-	must.OK(t, os.WriteFile("foreign.hcl", []byte(`experiment {}
-stage "tasks" "t" {
-	source   = "drills"
-	for_each = ["$(rm x)", "`+"`rm x`"+`", "x --y", "x;y", "x&", "(x)", "SFT + RC-GRPO"]
-}
-variable "size" { default = 1 }
-`), 0o600))
-	for line, want := range map[string]string{"why": "tasks.t[SFT + RC-GRPO]", "show": "tasks.t[SFT + RC-GRPO].test",
-		"logs": "tasks.t[SFT + RC-GRPO]", "plan --target": "tasks.t[SFT + RC-GRPO]", "run --var": "size="} {
+	const stage = "stage \"tasks\" \"t\" {\n source = \"drills\"\n for_each = [\"$(x)\", \"`x`\", \"x --y\", \"a + B\"]\n}"
+	for line, block := range map[string]string{"why": stage, "show": stage, "plan --target": stage,
+		"run --var": "variable \"$(x)\" {}\nvariable \"a + B\" {}"} {
+		must.OK(t, os.WriteFile("foreign.hcl", []byte("experiment {}\n"+block), 0o600))
 		_, got, _ := callLine("", append(strings.Fields("__complete "+line), "")...)
-		if !strings.HasPrefix(got, want) && !strings.Contains(got, "\n"+want) || strings.ContainsAny(got, "xy") {
-			t.Errorf("%s: completion offers %q, want %q", line, got, want)
+		if strings.Contains(got, "x") || !strings.Contains(got, "a + B") {
+			t.Errorf("%s: completion offers %q", line, got)
 		}
-	}
-	must.OK(t, os.WriteFile("foreign.hcl", []byte("experiment {}\nvariable \"$(rm x)\" {}"), 0o600))
-	if _, got, _ := callLine("", "__complete", "run", "--var", ""); strings.Contains(got, "rm") {
-		t.Errorf("completion offers a variable %q", got)
-	}
-	if _, got, _ := callLine("", "completion", "fish"); !strings.Contains(got, "escape -- (commandline -opc)") {
-		t.Error("fish evaluates arguments without their quotes")
 	}
 }
