@@ -48,8 +48,8 @@ func completionCommand() *cobra.Command {
 }
 
 // offered returns, sorted, the candidates that are only words in every shell. The scripts evaluate the words of the
-// line, and bash inserts what several candidates share without quotes, so the name $(rm x) of a foreign experiment would
-// be executed.
+// line, and bash inserts what several candidates share without quotes, so the name $(rm x) of a foreign experiment
+// would be executed.
 func offered(candidates []string) []string {
 	return slices.DeleteFunc(slices.Sorted(slices.Values(candidates)), func(name string) bool {
 		return strings.ContainsAny(name, "$`\\\"'!#&()*;<>?^{|}~\t\n") || strings.Contains(name, " -")
