@@ -75,7 +75,7 @@ type drawing struct {
 // pageFile writes a page for the browser and returns its address.
 func pageFile(t *testing.T, html []byte) string {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "page.html")
+	file := filepath.Join(t.TempDir(), "$(a)'s page.html")
 	must.OK(t, os.WriteFile(file, html, 0o644))
 	return (&url.URL{Scheme: "file", Path: file}).String()
 }
@@ -118,7 +118,7 @@ func TestPageInABrowser(t *testing.T) {
 			}
 			var source string
 			p.Eval(`window.answered || ""`, &source)
-			if !strings.Contains(source, "To recompute it: rcgrpo reproduce ") {
+			if !strings.Contains(source, `To recompute it: rcgrpo reproduce '$(a)'\''s page.html#`) {
 				t.Errorf("a clicked cell shows %q", source)
 			}
 			if os.Getenv("RCGRPO_PAGE") == "" {

@@ -47,7 +47,7 @@ type Evidence struct {
 // EvidenceFormat is the version of the pages that this program writes, verifies and reproduces. It is the version of
 // the kind: a page of another version has other text, other tables or other evidence, and would differ from the
 // recomputed page although its numbers hold.
-const EvidenceFormat = 20
+const EvidenceFormat = 21
 
 // manifestAddress names the manifest of a stage in a Source.
 func manifestAddress(address string) string { return address + ".manifest" }

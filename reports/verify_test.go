@@ -154,7 +154,7 @@ func TestAPageOfAnotherVersionIsRefusedWithAWayOut(t *testing.T) {
 	for evidence, want := range map[string][]string{
 		`{"format": 1, "arms": {"a": 1}, "tables": "none"}`: {"an older version of rcgrpo made the page",
 			"renew it with `rcgrpo report`"},
-		`{"format": 2, "name": "drills"}`:        {"an older version of rcgrpo made the page (page version 2, want 20)"},
+		`{"format": 2, "name": "drills"}`:        {"an older version of rcgrpo made the page (page version 2, want 21)"},
 		`{"format": 1000, "compare": "by seed"}`: {"a newer version of rcgrpo made the page", "use that version"},
 	} {
 		html := withEvidence(t, []byte(evidence))

@@ -24,27 +24,36 @@ func completionCommand() *cobra.Command {
 		ValidArgs: []string{"bash", "zsh", "fish"},
 		Args:      wantArgs(1, 1, wantShell),
 		RunE: func(c *cobra.Command, args []string) error {
+			var script bytes.Buffer // it accepts every write
 			switch args[0] {
+			case "bash":
+				c.Root().GenBashCompletionV2(&script, true)
 			case "zsh":
-				return c.Root().GenZshCompletion(c.OutOrStdout())
+				c.Root().GenZshCompletion(&script)
 			case "fish":
-				return c.Root().GenFishCompletion(c.OutOrStdout(), true)
-			}
-			if args[0] != "bash" {
+				c.Root().GenFishCompletion(&script, true)
+			default:
 				return misuse(wantShell)
 			}
-			var script bytes.Buffer
-			if err := c.Root().GenBashCompletionV2(&script, true); err != nil {
-				return err
-			}
-			// Bash also splits words at @, which addresses contain.
-			text := strings.ReplaceAll(script.String(), "_init_completion -n =:", "_init_completion -n =:@")
-			const equals = `__rcgrpo_handle_special_char "$cur" =`
-			text = strings.Replace(text, equals, equals+"\n    "+strings.TrimSuffix(equals, "=")+"@", 1)
-			_, err := c.OutOrStdout().Write([]byte(text))
+			// Bash also splits words at @, which addresses contain. The script of fish evaluates the words of the line,
+			// from which fish has removed the quotes.
+			const special = `_handle_special_char "$cur" `
+			changes := strings.NewReplacer("_init_completion -n =:", "_init_completion -n =:@",
+				special+"=", special+"=\n    __rcgrpo"+special+"@",
+				"(commandline -opc)", "(string escape -- (commandline -opc))")
+			_, err := changes.WriteString(c.OutOrStdout(), script.String())
 			return err
 		},
 	}
+}
+
+// offered returns, sorted, the candidates that are only words in every shell. The scripts evaluate the words of the
+// line, and bash inserts what several candidates share without quotes, so the name $(rm x) of a foreign experiment
+// would be executed.
+func offered(candidates []string) []string {
+	return slices.DeleteFunc(slices.Sorted(slices.Values(candidates)), func(name string) bool {
+		return strings.ContainsAny(name, "$`\\\"'!#&()*;<>?^{|}~\t\n") || strings.Contains(name, " -")
+	})
 }
 
 // completeFlag offers the values of a flag.
@@ -62,7 +71,7 @@ func (c *command) completeFlag(name string) {
 	}
 	// It fails for an unknown flag only, and the caller visits existing ones.
 	_ = c.RegisterFlagCompletionFunc(name, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return values(), after
+		return offered(values()), after
 	})
 }
 
@@ -72,18 +81,14 @@ func (c *command) completeFirst(candidates func() []string) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveDefault
 		}
-		return candidates(), cobra.ShellCompDirectiveDefault
+		return offered(candidates()), cobra.ShellCompDirectiveDefault
 	}
 }
 
 // onlyExperiment loads the only experiment of this folder without printing diagnostics. It has no nodes if there is
 // none, or if it has errors.
 func (c *command) onlyExperiment() *lang.Experiment {
-	path, err := lang.FindExperiment(".", nil)
-	if err != nil {
-		return &lang.Experiment{}
-	}
-	c.source.Path = path
+	c.source.Path, _ = lang.FindExperiment(".", nil) // Load reports a path that is empty
 	x, diags := lang.Load(c.source, kinds())
 	if diags.HasErrors() {
 		x.Nodes = nil
@@ -103,7 +108,6 @@ func (c *command) addresses() (names []string) {
 	for _, n := range c.onlyExperiment().Nodes {
 		names = append(names, lang.ShortAddress(n.Address))
 	}
-	slices.Sort(names)
 	return names
 }
 
@@ -114,6 +118,5 @@ func (c *command) ports() (names []string) {
 			names = append(names, lang.ShortAddress(n.Address)+"."+port)
 		}
 	}
-	slices.Sort(names)
 	return names
 }

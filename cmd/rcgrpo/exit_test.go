@@ -167,7 +167,7 @@ func TestExitCodes(t *testing.T) {
 		{"bfcl check a b", exitMisuse, "one folder"},
 		{"bfcl show --fulll", exitMisuse, "did you mean --full?"},
 		{"bfcl check nowhere", exitFailed, "make build"},
-		{"completion fish", exitDone, "fish completion for rcgrpo"},
+		{"completion fish", exitDone, "(string escape -- (commandline -opc))"},
 		{"completion tcsh", exitMisuse, "bash, zsh or fish"},
 		{"__complete logs -n 3 -", exitDone, "--follow"},
 	} {

@@ -48,3 +48,17 @@ func TestForeignTextOfCommandsCannotControlTheTerminal(t *testing.T) {
 		}
 	}
 }
+
+// A script of completion evaluates the line again at the next Tab.
+func TestCompletionOffersNoNameThatAShellExecutes(t *testing.T) {
+	t.Chdir(t.TempDir())
+	const stage = "stage \"tasks\" \"t\" {\n source = \"drills\"\n for_each = [\"$(x)\", \"`x`\", \"x --y\", \"a + B\"]\n}"
+	for line, block := range map[string]string{"why": stage, "show": stage, "plan --target": stage,
+		"run --var": "variable \"$(x)\" {}\nvariable \"a + B\" {}"} {
+		must.OK(t, os.WriteFile("foreign.hcl", []byte("experiment {}\n"+block), 0o600))
+		_, got, _ := callLine("", append(strings.Fields("__complete "+line), "")...)
+		if strings.Contains(got, "x") || !strings.Contains(got, "a + B") {
+			t.Errorf("%s: completion offers %q", line, got)
+		}
+	}
+}

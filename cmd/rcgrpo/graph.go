@@ -86,10 +86,10 @@ func writeDot(w io.Writer, name string, nodes []string, edges []edge) {
 
 func writeMermaid(w io.Writer, nodes []string, edges []edge) {
 	fmt.Fprintln(w, "flowchart LR")
-	id := map[string]int{}
+	id, text := map[string]int{}, strings.NewReplacer(`"`, "#quot;", "#", "#35;", "<", "#lt;") // labels are HTML
 	for i, n := range nodes {
 		id[n] = i
-		fmt.Fprintf(w, "  n%d[\"%s\"]\n", i, strings.ReplaceAll(n, `"`, "#quot;"))
+		fmt.Fprintf(w, "  n%d[\"%s\"]\n", i, text.Replace(n))
 	}
 	for _, e := range edges {
 		arrow := "-->|" + e.label + "|"

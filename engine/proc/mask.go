@@ -5,16 +5,19 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
+	"html"
 	"io"
 	"os"
 	"regexp"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf16"
 )
 
 // Secrets replaces secret values by *** wherever foreign text contains them: as they are, with characters escaped as
-// in JSON, Go, HTML or URLs (once or more often), in base64 and in hexadecimal digits. A nil *Secrets replaces nothing.
+// in JSON, Go, HTML or URLs (one of them in another too), in base64 and in hexadecimal digits. A nil *Secrets replaces
+// nothing.
 // The work for a text hardly depends on the number of secrets, since each line of a private key is one.
 type Secrets struct {
 	lines   [256][]string // by their first byte
@@ -48,7 +51,8 @@ func NewSecrets(values ...string) *Secrets {
 
 const (
 	leastEncoded     = 8  // bytes of a secret whose encodings are not found in ordinary text
-	longestCharacter = 10 // bytes of an escaped character
+	longestCharacter = 12 // bytes of an escaped character
+	longestEscape    = 32 // bytes of an escape sequence that is read
 	caseBit          = 'a' - 'A'
 )
 
@@ -57,23 +61,69 @@ func (s *Secrets) Mask(text string) string {
 	if s == nil {
 		return text
 	}
-	var masked strings.Builder
-	written := 0
-	for i := 0; i < len(text); {
-		slashes := backslashes(text[i:])
-		end := s.match(text[i:], slashes)
-		if end == 0 { // the character after the backslashes was compared too
-			i += slashes + 1
-			continue
-		}
-		masked.WriteString(text[written:i] + "***")
-		i += end
-		written = i
-	}
-	if written == 0 {
+	text = replace(text, s.find(text))
+	if !strings.ContainsAny(text, `&%\`) {
 		return text
 	}
+	once, at, nested := decode(text)
+	if !nested {
+		return text
+	}
+	found := s.find(once)
+	for i, offset := range found {
+		found[i] = at[offset]
+	}
+	return replace(text, found)
+}
+
+// find returns the offsets of the starts and ends of secrets.
+func (s *Secrets) find(text string) (found []int) {
+	for i := 0; i < len(text); {
+		slashes := backslashes(text[i:])
+		if end := s.match(text[i:], slashes); end > 0 {
+			found = append(found, i, i+end)
+			i += end
+		} else {
+			i += slashes + 1 // the character after the backslashes was compared too
+		}
+	}
+	return found
+}
+
+func replace(text string, found []int) string {
+	var masked strings.Builder
+	written := 0
+	for i := 0; i < len(found); i += 2 {
+		masked.WriteString(text[written:found[i]] + "***")
+		written = found[i+1]
+	}
 	return masked.String() + text[written:]
+}
+
+// decode returns a text with its escape sequences decoded once, the offset in the text of each byte and of the end, and
+// whether there may be escape sequences within escape sequences.
+func decode(text string) (once string, at []int, nested bool) {
+	var out strings.Builder
+	for i := 0; i < len(text); {
+		keep := backslashes(text[i:])
+		char, n := escaped(text[i+keep:], keep > 0)
+		if n > 0 && !strings.Contains("&%", text[i+keep:i+keep+1]) {
+			keep, n = keep-1, n+1 // the others may be backslashes of the text
+		} else if n == 0 && keep == 0 {
+			keep = 1
+		}
+		for range keep {
+			at = append(at, i+len(at)-out.Len())
+		}
+		out.WriteString(text[i : i+keep])
+		for range len(char) {
+			at = append(at, i+keep)
+		}
+		out.WriteString(char)
+		nested = nested || strings.ContainsAny(char, `&#;%\`)
+		i += keep + n
+	}
+	return out.String(), append(at, len(text)), nested
 }
 
 // match returns the length of the longest secret at the start of a text with that number of backslashes before its
@@ -85,7 +135,7 @@ func (s *Secrets) match(text string, slashes int) (end int) {
 	}
 	if rest != "" {
 		char, _ := escaped(rest, slashes > 0)
-		first += rest[:1] + char[:min(1, len(char))]
+		first += rest[:1] + string([]byte{short(rest[0], slashes > 0)}) + char[:min(1, len(char))]
 		for _, code := range s.codes[rest[0]|caseBit] {
 			if n := len(code); n <= len(rest) && strings.EqualFold(rest[:n], code) {
 				end = max(end, len(text)-len(strings.TrimLeft(rest[n:], "=")))
@@ -93,8 +143,10 @@ func (s *Secrets) match(text string, slashes int) (end int) {
 		}
 	}
 	for i := range len(first) {
-		for _, line := range s.lines[first[i]] {
-			end = max(end, match(text, line))
+		if strings.IndexByte(first, first[i]) == i {
+			for _, line := range s.lines[first[i]] {
+				end = max(end, match(text, line))
+			}
 		}
 	}
 	return end
@@ -111,16 +163,30 @@ func match(text, line string) (at int) {
 		}
 		if line[0] == '\\' && next > at {
 			at++
-		} else if at = next + 1; next == len(text) || text[next] != line[0] {
+		} else if next == len(text) || text[next] != line[0] && short(text[next], next > at) != line[0] {
 			return -1
+		} else {
+			at = next + 1
 		}
 	}
 	return at
 }
 
+// short returns the byte that one of a text represents in a URL or, behind a backslash, in JSON and Go.
+func short(b byte, slash bool) byte {
+	if code := strings.IndexByte("abtnvfr", b); slash && code >= 0 {
+		return '\a' + byte(code)
+	}
+	if b == '+' {
+		return ' '
+	}
+	return b
+}
+
 func backslashes(text string) int { return len(text) - len(strings.TrimLeft(text, `\`)) }
 
-var escape = regexp.MustCompile(`^(?i:&#x([0-9a-f]+);?|&#([0-9]+);?|u([0-9a-f]{4})|[x%]([0-9a-f]{2}))`)
+var escape = regexp.MustCompile(`^(?:(?i:(&(?:#x[0-9a-f]+;?|#[0-9]+;?|[a-z]+;))|u(d[89ab][0-9a-f]{2})\\{1,8}` +
+	`u(d[c-f][0-9a-f]{2}))|U([0-9a-fA-F]{8})|(?i:u([0-9a-f]{4}))|(?i:[x%]([0-9a-f]{2})))`)
 
 // escaped returns the character, or the byte of one, that an escape sequence at the start of a text represents, and the
 // length of the sequence without its backslashes; 0: none.
@@ -128,17 +194,20 @@ func escaped(text string, slash bool) (char string, n int) {
 	if text == "" || text[0] != '&' && text[0] != '%' && !(slash && strings.Contains("uUxX", text[:1])) {
 		return "", 0
 	}
-	m := escape.FindStringSubmatch(text)
+	m := escape.FindStringSubmatch(text[:min(len(text), longestEscape)])
 	if m == nil {
 		return "", 0
 	}
-	base := 16
-	if m[2] != "" {
-		base = 10
+	if m[1] != "" {
+		return html.UnescapeString(m[1]), len(m[1])
 	}
-	code, _ := strconv.ParseUint(m[1]+m[2]+m[3]+m[4], base, 32) // one that is too large is no character
-	if m[4] != "" {
+	code, _ := strconv.ParseUint(m[2]+m[4]+m[5]+m[6], 16, 32)
+	low, _ := strconv.ParseUint(m[3], 16, 32)
+	switch {
+	case m[6] != "":
 		return string([]byte{byte(code)}), len(m[0])
+	case m[3] != "":
+		return string(utf16.DecodeRune(rune(code), rune(low))), len(m[0])
 	}
 	return string(rune(code)), len(m[0])
 }

@@ -54,7 +54,7 @@ func TestSecretsAreMaskedInTheLog(t *testing.T) {
 }
 
 func TestSecretsAreMaskedInEveryEncoding(t *testing.T) {
-	const secret = "sk-a/b+\"Ü9\\z"
+	const secret = "sk-a/b+\"Ü9\\z\t&<😀 a"
 	raw := must.Get(json.Marshal(secret))(t)
 	each := func(format string) (out string) {
 		for _, b := range []byte("sk-a/b+") {
@@ -71,6 +71,10 @@ func TestSecretsAreMaskedInEveryEncoding(t *testing.T) {
 		"Go, ASCII":      fmt.Sprintf("%+q", secret),
 		"a query":        url.QueryEscape("sk-a/b+longer"),
 		"HTML":           html.EscapeString(secret),
+		"HTML twice":     html.EscapeString(html.EscapeString(secret)),
+		"HTML in JSON":   string(must.Get(json.Marshal(html.EscapeString(secret)))(t)),
+		"JSON in a URL":  url.QueryEscape(string(raw[1 : len(raw)-1])),
+		"UTF-16 in JSON": strings.ReplaceAll(string(raw[1:len(raw)-1]), "😀", `\ud83d\uDE00`),
 		"base64":         base64.StdEncoding.EncodeToString([]byte(secret)),
 		"base64, URL":    base64.RawURLEncoding.EncodeToString([]byte(secret)),
 		"hexadecimal":    strings.ToUpper(hex.EncodeToString([]byte(secret))),

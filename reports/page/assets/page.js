@@ -395,12 +395,12 @@
     cell = asked;
     cell.classList.add("asked");
     const digests = Object.fromEntries((evidence.inputs || []).map(i => [i.address + "." + i.ref.Port, i.digest])), keys = Object.fromEntries((evidence.records || []).map(r => [r.address + ".manifest", r.key]));
-    const list = block("ul", "", ...source.from.map(from => block("li", "", block("code", "", from), " ", digests[from] ? "digest " + digests[from].slice(0, 16) : keys[from] ? "key " + keys[from].slice(0, 16) : "")));
+    const list = block("ul", "", ...(source.from || []).map(from => block("li", "", block("code", "", from), " ", digests[from] ? "digest " + digests[from].slice(0, 16) : keys[from] ? "key " + keys[from].slice(0, 16) : "")));
     const close = Object.assign(block("button", "", "Close"), { type: "button" });
     close.addEventListener("click", hideSource);
     const name = decodeURIComponent(location.pathname.split("/").pop());
     shown.replaceChildren(block("strong", "", source.by), source.rows ? block("div", "", "Rows: " + source.rows) : "", list,
-      block("div", "", "To recompute it: ", block("code", "", "rcgrpo reproduce '" + name + "#" + asked.id + "' --run")), close);
+      block("div", "", "To recompute it: ", block("code", "", "rcgrpo reproduce '" + (name + "#" + asked.id).replaceAll("'", "'\\''") + "' --run")), close);
     shown.hidden = false;
   };
   document.addEventListener("click", e => {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -177,9 +178,9 @@ func (c *Client) complete(row *Row, r *http.Response, text []byte, err error) {
 		row.Status = r.StatusCode
 	}
 	switch {
-	case err != nil: // without any reply, it is not charged, unless the request had arrived
+	case err != nil: // a request that did not leave is not charged
 		row.Outcome, row.Error = OutcomeRetry, err.Error()
-		if r == nil && !errors.Is(err, context.DeadlineExceeded) {
+		if op, ok := errors.AsType[*net.OpError](err); r == nil && ok && op.Op == "dial" {
 			row.Dollars = 0
 		}
 	case row.Status == http.StatusOK:
@@ -188,6 +189,7 @@ func (c *Client) complete(row *Row, r *http.Response, text []byte, err error) {
 			err = errors.New("its parts make the key")
 		}
 		if err != nil {
+			row.Dollars = max(row.Dollars, c.price.cost(a.usage)) // the server may charge what it reports
 			row.Outcome, row.Error = OutcomeRetry, "the reply cannot be read: "+err.Error()
 			return
 		}

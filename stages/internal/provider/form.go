@@ -72,7 +72,7 @@ func readReply(f form, body []byte) (answer, error) {
 	a, err := f.read(body)
 	for _, n := range []int{a.usage.Input, a.usage.CacheRead, a.usage.CacheWrite, a.usage.Output} {
 		if err == nil && (n < 0 || n > mostTokens) {
-			err = fmt.Errorf("it reports the usage of %d tokens", n)
+			return answer{}, fmt.Errorf("it reports the usage of %d tokens", n)
 		}
 	}
 	if n := max(len(a.model), len(a.stop)); err == nil && n > longestName {
