@@ -72,7 +72,7 @@ func (s *settings) run(ctx context.Context, job *engine.Job, prepare func(*check
 
 // A data set may have fewTokens, which tests lower, and if its file is large, mostTokens for each byte: 3 MB of gzip
 // took 3 GB.
-var fewTokens = 64 << 20
+var fewTokens = 256 << 20
 
 const mostTokens = 8
 
