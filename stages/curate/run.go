@@ -52,7 +52,8 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 }
 
 // The chosen episodes may have leastRoom bytes of memory, which tests lower, and mostRoom for each byte of their files:
-// {} becomes a message of more than 100 bytes, and a few kilobytes of gzip may contain millions.
+// the calls of a task can print a text a thousand times, {} becomes a message of more than 100 bytes, and a few
+// kilobytes of gzip may contain millions.
 var leastRoom = 256 << 20
 
 const mostRoom = 32
@@ -75,6 +76,11 @@ func (c *curation) read() (err error) {
 	if c.tasks, err = sampling.ReadTasks(c.job, c.Tasks); err != nil {
 		return err
 	}
+	set, err := c.job.Open(c.Tasks)
+	if err != nil {
+		return err
+	}
+	c.allow(set, bfcl.TasksFile)
 	for _, task := range c.tasks {
 		if task.Spec != nil && c.Spoilt > 0 {
 			return fmt.Errorf("task %s belongs to a program, and only experts of the benchmark's classes can be spoilt; "+
@@ -90,11 +96,13 @@ func (c *curation) experts(ctx context.Context) error {
 	if len(c.Experts) == 0 {
 		return c.groundTruth(ctx)
 	}
-	err := c.eachRollout(c.Experts, func(t *rl.Trajectory) {
-		if t.Reward == 1 && c.isNew(t) {
-			t.Token = rl.TokenHigh
-			c.expert = append(c.expert, t)
+	err := c.eachRollout(c.Experts, func(t *rl.Trajectory) error {
+		if t.Reward != 1 || !c.isNew(t) {
+			return nil
 		}
+		t.Token = rl.TokenHigh
+		c.expert = append(c.expert, t)
+		return c.weigh(t)
 	})
 	if err == nil && len(c.expert) == 0 {
 		err = errors.New("no rollout in experts has reward 1; sample more (rollout: samples), or take another policy")
@@ -125,6 +133,9 @@ func (c *curation) groundTruth(ctx context.Context) error {
 		}
 		t.Token = rl.TokenHigh
 		c.expert = append(c.expert, t)
+		if err := c.weigh(t); err != nil {
+			return err
+		}
 		c.job.Progress(i+1, len(c.tasks), "experts")
 	}
 	return nil
@@ -147,7 +158,7 @@ func (c *curation) play(ctx context.Context, own rl.Environment, task *bfcl.Task
 // rollouts collects the failed rollouts of each task, each conversation once.
 func (c *curation) rollouts() error {
 	further := 0
-	err := c.eachRollout(c.Failures, func(t *rl.Trajectory) {
+	err := c.eachRollout(c.Failures, func(t *rl.Trajectory) error {
 		c.sum.Rollouts++
 		switch {
 		case t.Reward.Missing():
@@ -164,7 +175,9 @@ func (c *curation) rollouts() error {
 				further++
 			}
 			c.byTask[t.Task] = append(c.byTask[t.Task], t)
+			return c.weigh(t)
 		}
+		return nil
 	})
 	if err == nil && c.graded > 0 {
 		c.job.Logf("%s", c.gradedText())
@@ -184,7 +197,7 @@ func (c *curation) gradedText() string {
 
 // eachRollout calls use with each episode of the rollouts. An episode of another task is an error, because it has no
 // expert.
-func (c *curation) eachRollout(rollouts []artifact.Ref, use func(*rl.Trajectory)) error {
+func (c *curation) eachRollout(rollouts []artifact.Ref, use func(*rl.Trajectory) error) error {
 	known := map[string]*bfcl.Task{}
 	for _, task := range c.tasks {
 		known[task.ID] = task
@@ -194,9 +207,7 @@ func (c *curation) eachRollout(rollouts []artifact.Ref, use func(*rl.Trajectory)
 		if err != nil {
 			return err
 		}
-		if info, err := os.Stat(a.Path(rl.TrajectoriesFile)); err == nil { // its reader reports an error
-			c.room += mostRoom * int(info.Size())
-		}
+		c.allow(a, rl.TrajectoriesFile)
 		for t, err := range artifact.Rows[*rl.Trajectory](a, rl.TrajectoriesFile) {
 			if err != nil {
 				return err
@@ -205,12 +216,26 @@ func (c *curation) eachRollout(rollouts []artifact.Ref, use func(*rl.Trajectory)
 				return fmt.Errorf("the rollouts of stage.%s.%s are on task %s in prompt mode %q, which is not one of "+
 					"the tasks curated here; give both stages the same tasks", ref.Kind, ref.Name, t.Task, t.Prompt)
 			}
-			use(t)
-			if c.bytes > c.room {
-				return fmt.Errorf("the rollouts of stage.%s.%s need more than %d MiB of memory, which is far more than "+
-					"their files have; run that stage again", ref.Kind, ref.Name, c.room>>20)
+			if err := use(t); err != nil {
+				return err
 			}
 		}
+	}
+	return nil
+}
+
+// allow gives the chosen episodes memory for a file that was read. The reader of the file reports its errors.
+func (c *curation) allow(a *artifact.Artifact, file string) {
+	if info, err := os.Stat(a.Path(file)); err == nil {
+		c.room += mostRoom * int(info.Size())
+	}
+}
+
+// weigh counts the memory of a chosen episode.
+func (c *curation) weigh(t *rl.Trajectory) error {
+	if c.bytes += t.Bytes(); c.bytes > c.room {
+		return fmt.Errorf("the chosen episodes need more than %d MiB of memory, which is far more than the files with "+
+			"their tasks and rollouts have; divide the tasks among several stages", c.room>>20)
 	}
 	return nil
 }
@@ -229,7 +254,6 @@ func (c *curation) isNew(t *rl.Trajectory) bool {
 		return false
 	}
 	c.seen[sum] = true
-	c.bytes += t.Bytes()
 	return true
 }
 
@@ -318,6 +342,9 @@ func (c *curation) spoilt(ctx context.Context, n int, order []int, real []*rl.Tr
 				continue
 			}
 			out = append(out, t)
+			if err := c.weigh(t); err != nil {
+				return nil, err
+			}
 			c.job.Progress(len(out), n, "spoilt experts")
 		}
 	}
