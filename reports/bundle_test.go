@@ -52,6 +52,20 @@ func hostileInput(t *testing.T, role, of string, write func(dir string)) ([]byte
 	return []byte(htmlOf(t, p)), store
 }
 
+// Artifacts that a report could read one by one may together take more than the memory.
+func TestAllArtifactsOfAPageHaveOneBudget(t *testing.T) {
+	a := &artifact.Artifact{Dir: t.TempDir(), Type: "dataset"}
+	name, values := strings.Repeat("a", 1<<20), `{"x":[0`+strings.Repeat(",0", 3<<20)+"]}"
+	must.OK(t, os.WriteFile(filepath.Join(a.Dir, rl.MetricsFile), []byte(values), 0o600))
+	must.OK(t, artifact.WriteRows(a.Dir, rl.DatasetFile, []rl.Trajectory{{Task: name}}))
+	ev := emptyEvidence()
+	ev.Inputs = []Input{{Role: roleCurves}, {Role: roleCurves}}
+	_, err := gather(ev, func(*Input) (*artifact.Artifact, error) { return a, nil }, nil)
+	must.Match(t, err, "values, and at most")
+	g := &gathering{study: &Study{}, shown: maxShown - len(name)}
+	must.Match(t, g.data(&Input{}, a), "its episodes are longer than a page may be")
+}
+
 // A bundle of a few kilobytes may contain many short values, each of which takes far more memory.
 func TestArtifactsOfManyValuesAreRefused(t *testing.T) {
 	const limit = 64 << 20

@@ -30,12 +30,14 @@ func gather(ev *Evidence, open func(*Input) (*artifact.Artifact, error), store *
 	readers := map[string]func(*Input, *artifact.Artifact) error{
 		roleScores: g.scores, roleCurves: g.curve, roleData: g.data, roleTranscripts: g.transcripts,
 		roleCalls: g.calls, roleReplay: func(*Input, *artifact.Artifact) error { return nil }}
+	budget := artifact.NewBudget()
 	for i := range ev.Inputs {
 		in := &ev.Inputs[i]
 		a, err := open(in)
 		if err != nil {
 			return nil, err
 		}
+		a.Share(budget)
 		a.Ref = in.Ref
 		read := readers[in.Role]
 		if read == nil {
@@ -160,6 +162,7 @@ func (g *gathering) dataset(name string, in *Input, a *artifact.Artifact) error 
 			return err
 		}
 		d.Members = append(d.Members, Member{row.Origin, row.Token, row.Task, row.Category, row.Reward == 1})
+		g.shown += 64 + len(row.Origin) + len(row.Token) + len(row.Task) + len(row.Category)
 		if err := g.show(&d.Examples, in, &row, ""); err != nil {
 			return err
 		}

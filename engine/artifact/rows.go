@@ -50,7 +50,15 @@ type Budget struct {
 	Rows   int64 // left
 	Values int64 // left for the rows of AllRows
 	Line   int64 // bytes of the longest row
+	grows  bool  // with each file that is read, in proportion to its size
 }
+
+// NewBudget returns a budget for all files that one reader keeps: many small ones may not have more than one of their
+// size.
+func NewBudget() *Budget { return &Budget{FewRowsBytes, MaxRows, mostValues, maxRow, true} }
+
+// Share applies a budget to later Rows of the artifact, unless its store has one.
+func (a *Artifact) Share(b *Budget) { a.budget = cmp.Or(a.budget, b) }
 
 // Limit applies a budget to every later Rows of the store's artifacts. A read beyond it is an error.
 func (s *Store) Limit(b *Budget) { s.budget = b }
@@ -69,6 +77,7 @@ const (
 	maxGrowth    = 100
 	leastRow     = 64 // bytes of a row in a file of more than MaxRows
 	leastValue   = 8  // bytes of a value in a file with more than mostValues
+	rowValues    = 8  // values that a kept row counts as, besides its own: {} may become a score of 250 bytes
 )
 
 // RowsBytes limits the decompressed rows of a file with size bytes. A long training has gigabytes of them, but text of
@@ -120,8 +129,13 @@ func rowsWithin[T any](path string, budget *Budget, kept bool) iter.Seq2[T, erro
 			return
 		}
 		own := Budget{RowsBytes(info.Size()), max(MaxRows, info.Size()/leastRow),
-			max(mostValues, info.Size()/leastValue), maxRow}
+			max(mostValues, info.Size()/leastValue), maxRow, false}
 		in := &budgeted{r: bufio.NewReaderSize(f, 1<<16), Budget: cmp.Or(budget, &own)}
+		if in.grows {
+			in.Bytes += maxGrowth * info.Size()
+			in.Rows += info.Size() / leastRow
+			in.Values += info.Size() / leastValue
+		}
 		if strings.HasSuffix(path, ".gz") {
 			if in.r, err = gzip.NewReader(in.r); err != nil {
 				yield(zero, fmt.Errorf("%s: %w", path, err))
@@ -140,6 +154,7 @@ func rowsWithin[T any](path string, budget *Budget, kept bool) iter.Seq2[T, erro
 				values := new(int64(mostValues))
 				if kept {
 					values = &in.Values
+					*values -= rowValues
 				}
 				if rowErr := parseRow(text, values, &row); rowErr != nil {
 					err = rowErr
