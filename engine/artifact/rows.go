@@ -175,6 +175,9 @@ func parseRow[T any](text []byte, values *int64, row *T) error {
 	if string(text) == "null" {
 		return errors.New("the row is null")
 	}
+	if *values < 0 {
+		return errors.New("the rows have more values than the limit allows")
+	}
 	_, n := nesting.JSON(text)
 	if most := min(mostValues, *values); int64(n) > most {
 		return fmt.Errorf("the row has %d values, and at most %d are read", n, most)
