@@ -59,7 +59,7 @@ func TestAllArtifactsOfAPageHaveOneBudget(t *testing.T) {
 	must.OK(t, os.WriteFile(filepath.Join(a.Dir, rl.MetricsFile), []byte(values), 0o600))
 	must.OK(t, artifact.WriteRows(a.Dir, rl.DatasetFile, []rl.Trajectory{{Task: name}}))
 	ev := emptyEvidence()
-	ev.Inputs = []Input{{Role: roleCurves}, {Role: roleCurves}}
+	ev.Inputs = slices.Repeat([]Input{{Role: roleCurves}}, 6)
 	_, err := gather(ev, func(*Input) (*artifact.Artifact, error) { return a, nil }, nil)
 	must.Match(t, err, "values, and at most")
 	g := &gathering{study: &Study{}, shown: maxShown - len(name)}

@@ -53,9 +53,9 @@ type Budget struct {
 	grows  bool  // with each file that is read, in proportion to its size
 }
 
-// NewBudget returns a budget for all files that one reader keeps: many small ones may not have more than one of their
-// size.
-func NewBudget() *Budget { return &Budget{FewRowsBytes, MaxRows, mostValues, maxRow, true} }
+// NewBudget returns a budget for all files that one reader keeps, and not for each: many small ones would have any
+// multiple of it. A page may keep 400,000 scores, each of some 20 values.
+func NewBudget() *Budget { return &Budget{FewRowsBytes, MaxRows, 3 * mostValues, maxRow, true} }
 
 // Share applies a budget to later Rows of the artifact, unless its store has one.
 func (a *Artifact) Share(b *Budget) { a.budget = cmp.Or(a.budget, b) }
