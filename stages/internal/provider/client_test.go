@@ -481,15 +481,24 @@ func TestUsageThatCannotBeIsNoReply(t *testing.T) {
 
 // Of a server whose replies cannot be read, or that closes connections, a budget would allow any number of calls.
 func TestAttemptsWithoutAReplyCost(t *testing.T) {
-	for want, handler := range map[float64]http.HandlerFunc{
-		2: func(w http.ResponseWriter, _ *http.Request) {
-			fmt.Fprintf(w, `{"model": "%0300d", "choices": [{"message": {"content": "Hi"}}],
-				"usage": {"prompt_tokens": 1000000, "completion_tokens": 1000000}}`, 1)
-		},
-		0.0003: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+	const usage = `"usage": {"prompt_tokens": 1000000, "completion_tokens": 1000000}}`
+	for body, status := range map[string]int{
+		`{"model": "` + strings.Repeat("m", 300) + `", "choices": [{"message": {"content": "Hi"}}], ` + usage: 200,
+		`{"choices": [], ` + usage:                                      200,
+		`{"choices": [{"message": {"content": ["Hi"]}}], ` + usage:      200,
+		`{"x": [0` + strings.Repeat(",0", mostCommas+1) + `], ` + usage: 200,
+		`{"choices": [{"message": {"content": "Hi"}}],` + usage:         201,
+		"": 0, // a closed connection
 	} {
-		if row, _, err := sent(t, handler); err == nil || row.Dollars != want {
-			t.Errorf("got %+v and %v, want $%v and an error", row, err, want)
+		row, _, err := sent(t, func(w http.ResponseWriter, _ *http.Request) {
+			if status == 0 {
+				panic(http.ErrAbortHandler)
+			}
+			w.WriteHeader(status)
+			io.WriteString(w, body)
+		})
+		if want := map[int]float64{200: 2, 201: 2, 0: 0.0003}[status]; err == nil || row.Dollars != want {
+			t.Errorf("%.60s: got $%g and %v, want $%g and an error", body, row.Dollars, err, want)
 		}
 	}
 }
