@@ -4,212 +4,130 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"html"
 	"io"
+	"net/url"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf16"
 )
 
-// Secrets replaces secret values by *** wherever foreign text contains them: as they are, with characters escaped as
-// in JSON, Go, HTML or URLs (one of them in another too), in base64 and in hexadecimal digits. A nil *Secrets replaces
-// nothing.
-// The work for a text hardly depends on the number of secrets, since each line of a private key is one.
+// Secrets replaces secret values by *** wherever foreign text contains them: as they are, and as JSON, Go, HTML, URLs,
+// base64 and hexadecimal digits have them. If other escape sequences hide one, also within each other, the whole text
+// is decoded. A nil *Secrets replaces nothing. The work does not depend on the number of secrets: each line of a
+// private key is one.
 type Secrets struct {
-	lines   [256][]string // by their first byte
-	codes   [256][]string // in base64 and hexadecimal digits, by their first byte with caseBit
-	longest int           // bytes of a match
+	forms   *strings.Replacer
+	longest int // bytes of a secret with each character escaped
 }
 
 // NewSecrets returns the replacement of values, each of whose lines is a secret; nil without any.
 func NewSecrets(values ...string) *Secrets {
-	s := &Secrets{}
+	s, forms := &Secrets{}, []string{}
 	for _, value := range values {
 		for line := range strings.Lines(value) {
-			if line = strings.Trim(line, "\r\n"); line == "" {
-				continue
-			}
-			s.longest = max(s.longest, longestCharacter*len(line))
-			s.lines[line[0]] = append(s.lines[line[0]], line)
-			for _, code := range []string{base64.RawStdEncoding.EncodeToString([]byte(line)),
-				base64.RawURLEncoding.EncodeToString([]byte(line)), hex.EncodeToString([]byte(line))} {
-				if len(line) >= leastEncoded {
-					s.codes[code[0]|caseBit] = append(s.codes[code[0]|caseBit], code)
-				}
+			if line = strings.Trim(line, "\r\n"); line != "" {
+				s.longest = max(s.longest, longestCharacter*len(line))
+				forms = append(forms, formsOf(line)...)
 			}
 		}
 	}
-	if s.longest == 0 {
+	if len(forms) == 0 {
 		return nil
 	}
+	slices.SortFunc(forms, func(a, b string) int { return len(b) - len(a) }) // one may contain another
+	var pairs []string
+	for _, form := range forms {
+		pairs = append(pairs, form, "***")
+	}
+	s.forms = strings.NewReplacer(pairs...)
 	return s
 }
 
 const (
 	leastEncoded     = 8  // bytes of a secret whose encodings are not found in ordinary text
 	longestCharacter = 12 // bytes of an escaped character
-	longestEscape    = 32 // bytes of an escape sequence that is read
-	caseBit          = 'a' - 'A'
 )
+
+// formsOf returns a secret as it is, and as common encoders write it.
+func formsOf(secret string) []string {
+	inJSON, _ := json.Marshal(secret) // a text always has a form
+	forms := []string{secret, html.EscapeString(secret), url.QueryEscape(secret), url.PathEscape(secret),
+		strings.ReplaceAll(secret, " ", "+")} // what remains in a query whose other characters are decoded
+	for _, quoted := range []string{string(inJSON), strconv.Quote(secret), strconv.QuoteToASCII(secret)} {
+		forms = append(forms, quoted[1:len(quoted)-1])
+	}
+	if text := []byte(secret); len(text) >= leastEncoded {
+		digits := hex.EncodeToString(text)
+		forms = append(forms, digits, strings.ToUpper(digits))
+		for _, code := range []*base64.Encoding{base64.StdEncoding, base64.URLEncoding} {
+			forms = append(forms, code.EncodeToString(text), code.WithPadding(base64.NoPadding).EncodeToString(text))
+		}
+	}
+	return forms
+}
 
 // Mask returns the text without secrets.
 func (s *Secrets) Mask(text string) string {
 	if s == nil {
 		return text
 	}
-	text = replace(text, s.find(text))
-	if !strings.ContainsAny(text, `&%\`) {
-		return text
-	}
-	once, at, nested := decode(text)
-	if !nested {
-		return text
-	}
-	found := s.find(once)
-	for i, offset := range found {
-		found[i] = at[offset]
-	}
-	return replace(text, found)
+	return s.mask(text, 2)
 }
 
-// find returns the offsets of the starts and ends of secrets.
-func (s *Secrets) find(text string) (found []int) {
-	for i := 0; i < len(text); {
-		slashes := backslashes(text[i:])
-		if end := s.match(text[i:], slashes); end > 0 {
-			found = append(found, i, i+end)
-			i += end
-		} else {
-			i += slashes + 1 // the character after the backslashes was compared too
+// mask looks for secrets in a text, and in what it is after up to depth decodings.
+func (s *Secrets) mask(text string, depth int) string {
+	text = s.forms.Replace(text)
+	for _, decode := range decoders {
+		if depth == 0 {
+			break
 		}
-	}
-	return found
-}
-
-func replace(text string, found []int) string {
-	var masked strings.Builder
-	written := 0
-	for i := 0; i < len(found); i += 2 {
-		masked.WriteString(text[written:found[i]] + "***")
-		written = found[i+1]
-	}
-	return masked.String() + text[written:]
-}
-
-// decode returns a text with its escape sequences decoded once, the offset in the text of each byte and of the end, and
-// whether there may be escape sequences within escape sequences.
-func decode(text string) (once string, at []int, nested bool) {
-	var out strings.Builder
-	for i := 0; i < len(text); {
-		keep := backslashes(text[i:])
-		char, n := escaped(text[i+keep:], keep > 0)
-		if n > 0 && !strings.Contains("&%", text[i+keep:i+keep+1]) {
-			keep, n = keep-1, n+1 // the others may be backslashes of the text
-		} else if n == 0 && keep == 0 {
-			keep = 1
-		}
-		for range keep {
-			at = append(at, i+len(at)-out.Len())
-		}
-		out.WriteString(text[i : i+keep])
-		for range len(char) {
-			at = append(at, i+keep)
-		}
-		out.WriteString(char)
-		nested = nested || strings.ContainsAny(char, `&#;%\`)
-		i += keep + n
-	}
-	return out.String(), append(at, len(text)), nested
-}
-
-// match returns the length of the longest secret at the start of a text with that number of backslashes before its
-// first character; 0: none.
-func (s *Secrets) match(text string, slashes int) (end int) {
-	rest, first := text[slashes:], ""
-	if slashes > 0 {
-		first = `\`
-	}
-	if rest != "" {
-		char, _ := escaped(rest, slashes > 0)
-		first += rest[:1] + string([]byte{short(rest[0], slashes > 0)}) + char[:min(1, len(char))]
-		for _, code := range s.codes[rest[0]|caseBit] {
-			if n := len(code); n <= len(rest) && strings.EqualFold(rest[:n], code) {
-				end = max(end, len(text)-len(strings.TrimLeft(rest[n:], "=")))
+		if decoded := decode(text); decoded != text {
+			if masked := s.mask(decoded, depth-1); masked != decoded {
+				text = masked
 			}
 		}
 	}
-	for i := range len(first) {
-		if strings.IndexByte(first, first[i]) == i {
-			for _, line := range s.lines[first[i]] {
-				end = max(end, match(text, line))
-			}
-		}
-	}
-	return end
+	return text
 }
 
-// match returns the length of a secret at the start of a text, any characters of which may be escaped; -1: none.
-func match(text, line string) (at int) {
-	for ; line != ""; line = line[1:] {
-		next := at + backslashes(text[at:])
-		if char, n := escaped(text[next:], next > at); n > 0 && strings.HasPrefix(line, char) {
-			if rest := match(text[next+n:], line[len(char):]); rest >= 0 {
-				return next + n + rest
-			} // the secret has such a sequence itself
-		}
-		if line[0] == '\\' && next > at {
-			at++
-		} else if next == len(text) || text[next] != line[0] && short(text[next], next > at) != line[0] {
-			return -1
-		} else {
-			at = next + 1
-		}
-	}
-	return at
+// decoders replace the escape sequences of HTML, of URLs, and of JSON and Go.
+var decoders = []func(text string) string{
+	html.UnescapeString,
+	func(text string) string { return percent.ReplaceAllStringFunc(text, unescape) },
+	func(text string) string { return backslash.ReplaceAllStringFunc(text, unescape) },
 }
 
-// short returns the byte that one of a text represents in a URL or, behind a backslash, in JSON and Go.
-func short(b byte, slash bool) byte {
-	if code := strings.IndexByte("abtnvfr", b); slash && code >= 0 {
-		return '\a' + byte(code)
-	}
-	if b == '+' {
-		return ' '
-	}
-	return b
-}
+var (
+	percent   = regexp.MustCompile(`%[0-9a-fA-F]{2}`)
+	backslash = regexp.MustCompile(`\\(?:U[0-9a-fA-F]{8}|(?i:ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}|u[0-9a-f]{4}|` +
+		`x[0-9a-f]{2})|[\x00-\x7f])`)
+)
 
-func backslashes(text string) int { return len(text) - len(strings.TrimLeft(text, `\`)) }
-
-var escape = regexp.MustCompile(`^(?:(?i:(&(?:#x[0-9a-f]+;?|#[0-9]+;?|[a-z]+;))|u(d[89ab][0-9a-f]{2})\\{1,8}` +
-	`u(d[c-f][0-9a-f]{2}))|U([0-9a-fA-F]{8})|(?i:u([0-9a-f]{4}))|(?i:[x%]([0-9a-f]{2})))`)
-
-// escaped returns the character, or the byte of one, that an escape sequence at the start of a text represents, and the
-// length of the sequence without its backslashes; 0: none.
-func escaped(text string, slash bool) (char string, n int) {
-	if text == "" || text[0] != '&' && text[0] != '%' && !(slash && strings.Contains("uUxX", text[:1])) {
-		return "", 0
+// unescape returns the text of one escape sequence.
+func unescape(sequence string) string {
+	digits := strings.TrimLeft(sequence, `%\uUxX`)
+	code := func(digits string) rune {
+		n, _ := strconv.ParseUint(digits, 16, 32) // they are digits
+		return rune(n)
 	}
-	m := escape.FindStringSubmatch(text[:min(len(text), longestEscape)])
-	if m == nil {
-		return "", 0
+	switch short := strings.IndexByte("abtnvfr", sequence[1]); {
+	case len(sequence) == 2 && short >= 0:
+		return string(rune('\a' + short))
+	case len(sequence) == 2:
+		return sequence[1:]
+	case len(digits) == 10: // two parts of UTF-16
+		return string(utf16.DecodeRune(code(digits[:4]), code(digits[6:])))
+	case len(digits) == 2: // a byte
+		return string([]byte{byte(code(digits))})
 	}
-	if m[1] != "" {
-		return html.UnescapeString(m[1]), len(m[1])
-	}
-	code, _ := strconv.ParseUint(m[2]+m[4]+m[5]+m[6], 16, 32)
-	low, _ := strconv.ParseUint(m[3], 16, 32)
-	switch {
-	case m[6] != "":
-		return string([]byte{byte(code)}), len(m[0])
-	case m[3] != "":
-		return string(utf16.DecodeRune(rune(code), rune(low))), len(m[0])
-	}
-	return string(rune(code)), len(m[0])
+	return string(code(digits))
 }
 
 // Error returns err, whose text is masked; nil if it is nil. What it wraps is unchanged.

@@ -84,8 +84,8 @@ func TestSecretsAreMaskedInEveryEncoding(t *testing.T) {
 		"hex of all":     each("&#x%02X") + "longer",
 		"\\x of all":     each(`\\X%02x`) + "longer",
 	} {
-		if got := secrets.Mask("<" + text + ">"); got != "<***>" && got != `<"***">` && got != `<"\"***\"">` &&
-			got != `<"\"***>` {
+		got := secrets.Mask("<" + text + ">")
+		if rest := strings.Trim(got, `"\`); strings.NewReplacer(`"`, "", `\`, "").Replace(rest) != "<***>" {
 			t.Errorf("%s: %s became %s", name, text, got)
 		}
 	}
@@ -107,11 +107,9 @@ func TestTheWorkForATextDoesNotDependOnTheNumberOfSecrets(t *testing.T) {
 	secrets, first := NewSecrets(key), key[:64]
 	for _, piece := range []string{`{"a":[0,"b\n"]},`, first[:60], `\\`, "&#", "%2"} {
 		text, start := strings.Repeat(piece, (4<<20)/len(piece)), time.Now()
-		if got := secrets.Mask(text + first); !strings.HasSuffix(got, "***") || strings.Contains(got, first) {
-			t.Errorf("%q: the secret at the end is not masked", piece)
-		}
-		if took := time.Since(start); took > time.Minute {
-			t.Errorf("%q: 4 MiB took %v", piece, took)
+		got := secrets.Mask(text + first)
+		if took := time.Since(start); !strings.HasSuffix(got, "***") || strings.Contains(got, first) || took > time.Minute {
+			t.Errorf("%q: the secret at the end is not masked, or took long: %v", piece, took)
 		}
 	}
 }
