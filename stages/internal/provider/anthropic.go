@@ -70,18 +70,9 @@ func (anthropic) read(body []byte) (a answer, err error) {
 		Model   string
 		Stop    string `json:"stop_reason"`
 		Content []json.RawMessage
-		Usage   *struct {
-			Input      int `json:"input_tokens"`
-			CacheRead  int `json:"cache_read_input_tokens"`
-			CacheWrite int `json:"cache_creation_input_tokens"`
-			Output     int `json:"output_tokens"`
-		}
 	}
 	if err := json.Unmarshal(body, &r); err != nil {
 		return a, err
-	}
-	if r.Usage == nil {
-		return a, errNoReply
 	}
 	texts := 0
 	for _, raw := range r.Content {
@@ -102,8 +93,6 @@ func (anthropic) read(body []byte) (a answer, err error) {
 		}
 	}
 	a.model, a.stop = r.Model, r.Stop
-	a.usage = Usage{Input: r.Usage.Input, CacheRead: r.Usage.CacheRead, CacheWrite: r.Usage.CacheWrite,
-		Output: r.Usage.Output}
 	if len(r.Content) > 0 {
 		a.history = []any{object{"role": "assistant", "content": r.Content}}
 	}

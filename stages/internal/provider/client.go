@@ -177,8 +177,12 @@ func (c *Client) complete(row *Row, r *http.Response, text []byte, err error) {
 	if r != nil {
 		row.Status = r.StatusCode
 	}
+	usage, _ := readUsage(text)
+	expected := row.Dollars
+	row.Dollars = c.price.cost(usage) // also of another answer than a reply
 	switch {
 	case err != nil: // a request that did not leave is not charged
+		row.Dollars = max(row.Dollars, expected)
 		row.Outcome, row.Error = OutcomeRetry, err.Error()
 		if op, ok := errors.AsType[*net.OpError](err); r == nil && ok && op.Op == "dial" {
 			row.Dollars = 0
@@ -189,15 +193,13 @@ func (c *Client) complete(row *Row, r *http.Response, text []byte, err error) {
 			err = errors.New("its parts make the key")
 		}
 		if err != nil {
-			row.Dollars = max(row.Dollars, c.price.cost(a.usage)) // the server may charge what it reports
+			row.Dollars = max(row.Dollars, expected)
 			row.Outcome, row.Error = OutcomeRetry, "the reply cannot be read: "+err.Error()
 			return
 		}
 		row.Outcome, row.Usage, row.Model, row.Stop = OutcomeReply, a.usage, a.model, a.stop
 		row.Response = string(text)
-		row.Dollars = c.price.cost(a.usage)
 	default:
-		row.Dollars = 0
 		row.Outcome = failure(row.Status, []byte(row.Response)) // as a replay of the record does
 		row.Error = fmt.Sprintf("status %d: %.300s", row.Status, text)
 	}

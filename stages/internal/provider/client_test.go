@@ -481,15 +481,15 @@ func TestUsageThatCannotBeIsNoReply(t *testing.T) {
 
 // Of a server whose replies cannot be read, or that closes connections, a budget would allow any number of calls.
 func TestAttemptsWithoutAReplyCost(t *testing.T) {
-	for want, handler := range map[float64]http.HandlerFunc{
-		2: func(w http.ResponseWriter, _ *http.Request) {
-			fmt.Fprintf(w, `{"model": "%0300d", "choices": [{"message": {"content": "Hi"}}],
-				"usage": {"prompt_tokens": 1000000, "completion_tokens": 1000000}}`, 1)
-		},
-		0.0003: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
-	} {
-		if row, _, err := sent(t, handler); err == nil || row.Dollars != want {
-			t.Errorf("got %+v and %v, want $%v and an error", row, err, want)
+	for _, rest := range []string{`"choices": []}`, `"x": [` + strings.Repeat("0,", mostCommas+2) + `0]}`, ""} {
+		row, _, err := sent(t, func(w http.ResponseWriter, _ *http.Request) {
+			if rest == "" {
+				panic(http.ErrAbortHandler)
+			}
+			io.WriteString(w, `{"usage": {"prompt_tokens": 1000000, "completion_tokens": 1000000}, `+rest)
+		})
+		if err == nil || row.Dollars != 2 && (rest != "" || row.Dollars != 0.0003) {
+			t.Errorf("%.60s: got $%g and %v, want $2, or $0.0003 without a body, and an error", rest, row.Dollars, err)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package provider
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -65,20 +66,48 @@ const (
 )
 
 // readReply reads a reply. The cost of a call follows from its usage, so an impossible usage is an error.
-func readReply(f form, body []byte) (answer, error) {
+func readReply(f form, body []byte) (a answer, err error) {
+	usage, err := readUsage(body)
+	if err != nil {
+		return a, err
+	}
 	if _, n := nesting.JSON(body); n > mostCommas {
-		return answer{}, fmt.Errorf("it has %d commas between values, more than any model writes", n)
+		return a, fmt.Errorf("it has %d commas between values, more than any model writes", n)
 	}
-	a, err := f.read(body)
-	for _, n := range []int{a.usage.Input, a.usage.CacheRead, a.usage.CacheWrite, a.usage.Output} {
-		if err == nil && (n < 0 || n > mostTokens) {
-			return answer{}, fmt.Errorf("it reports the usage of %d tokens", n)
-		}
-	}
+	a, err = f.read(body)
+	a.usage = usage
 	if n := max(len(a.model), len(a.stop)); err == nil && n > longestName {
 		err = fmt.Errorf("it names its model, or the reason of its end, with %d bytes", n)
 	}
 	return a, err
+}
+
+// readUsage reads the usage in a body of any API, whatever else it contains: the server may charge it.
+func readUsage(body []byte) (Usage, error) {
+	var r struct {
+		Usage, UsageMetadata *struct {
+			Prompt   int `json:"prompt_tokens"` // Chat Completions
+			Reply    int `json:"completion_tokens"`
+			Input    int `json:"input_tokens"` // Responses, Anthropic
+			Output   int `json:"output_tokens"`
+			Read     int `json:"cache_read_input_tokens"`
+			Write    int `json:"cache_creation_input_tokens"`
+			Question int `json:"promptTokenCount"` // Google
+			Answer   int `json:"candidatesTokenCount"`
+			Thoughts int `json:"thoughtsTokenCount"`
+		}
+	}
+	err := json.Unmarshal(body, &r)
+	u := cmp.Or(r.Usage, r.UsageMetadata)
+	if err != nil || u == nil {
+		return Usage{}, cmp.Or(err, errNoReply)
+	}
+	for _, n := range []int{u.Prompt, u.Reply, u.Input, u.Output, u.Read, u.Write, u.Question, u.Answer, u.Thoughts} {
+		if n < 0 || n > mostTokens {
+			return Usage{}, fmt.Errorf("it reports the usage of %d tokens", n)
+		}
+	}
+	return Usage{max(u.Prompt, u.Input, u.Question), u.Read, u.Write, max(u.Reply, u.Output, u.Answer+u.Thoughts)}, nil
 }
 
 // errNoReply is the error of a body that contains no reply.

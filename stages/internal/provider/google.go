@@ -3,7 +3,6 @@ package provider
 import (
 	"cmp"
 	"encoding/json"
-	"fmt"
 	"strings"
 )
 
@@ -89,11 +88,6 @@ func (google) read(body []byte) (a answer, err error) {
 			Content json.RawMessage
 			Finish  string `json:"finishReason"`
 		}
-		Usage *struct {
-			Input    int `json:"promptTokenCount"`
-			Output   int `json:"candidatesTokenCount"`
-			Thoughts int `json:"thoughtsTokenCount"`
-		} `json:"usageMetadata"`
 		Version string `json:"modelVersion"`
 		Block   struct {
 			Reason string `json:"blockReason"`
@@ -102,13 +96,10 @@ func (google) read(body []byte) (a answer, err error) {
 	if err := json.Unmarshal(body, &r); err != nil {
 		return a, err
 	}
-	if r.Usage == nil || len(r.Candidates) == 0 && r.Block.Reason == "" {
+	if len(r.Candidates) == 0 && r.Block.Reason == "" {
 		return a, errNoReply
 	}
-	if thoughts := r.Usage.Thoughts; thoughts < 0 || r.Usage.Output < 0 { // their sum may be plausible
-		return a, fmt.Errorf("it reports the usage of %d tokens", min(thoughts, r.Usage.Output))
-	}
-	a.model, a.usage = r.Version, Usage{Input: r.Usage.Input, Output: r.Usage.Output + r.Usage.Thoughts}
+	a.model = r.Version
 	a.stop = r.Block.Reason
 	var c struct{ Parts []json.RawMessage }
 	if len(r.Candidates) > 0 {

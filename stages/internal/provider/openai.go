@@ -53,18 +53,11 @@ func (responses) read(body []byte) (a answer, err error) {
 		Model  string
 		Status string
 		Output []json.RawMessage
-		Usage  *struct {
-			Input  int `json:"input_tokens"`
-			Output int `json:"output_tokens"`
-		}
 	}
 	if err := json.Unmarshal(body, &r); err != nil {
 		return a, err
 	}
-	if r.Usage == nil {
-		return a, errNoReply
-	}
-	a.model, a.stop, a.usage = r.Model, r.Status, Usage{Input: r.Usage.Input, Output: r.Usage.Output}
+	a.model, a.stop = r.Model, r.Status
 	var text strings.Builder
 	for _, raw := range r.Output {
 		var item struct {
@@ -139,15 +132,11 @@ func (chat) read(body []byte) (a answer, err error) {
 			Finish  string          `json:"finish_reason"`
 			Message json.RawMessage `json:"message"`
 		}
-		Usage *struct {
-			Input  int `json:"prompt_tokens"`
-			Output int `json:"completion_tokens"`
-		}
 	}
 	if err := json.Unmarshal(body, &r); err != nil {
 		return a, err
 	}
-	if len(r.Choices) == 0 || r.Usage == nil {
+	if len(r.Choices) == 0 {
 		return a, errNoReply
 	}
 	var m struct {
@@ -164,7 +153,6 @@ func (chat) read(body []byte) (a answer, err error) {
 		a.calls = append(a.calls, call{c.ID, c.Function.Name, json.RawMessage(c.Function.Arguments)})
 	}
 	a.text, a.model, a.stop = m.Content, r.Model, r.Choices[0].Finish
-	a.usage = Usage{Input: r.Usage.Input, Output: r.Usage.Output}
 	a.history = []any{r.Choices[0].Message}
 	return a, nil
 }
