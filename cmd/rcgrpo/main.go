@@ -77,14 +77,14 @@ func limitMemory(stderr io.Writer) {
 		limit = 7 << 28
 	}
 	var m runtime.MemStats
-	for range time.Tick(20 * time.Millisecond) {
-		runtime.ReadMemStats(&m)
-		if m.Sys-m.HeapReleased > limit && !worksForOthers.Load() {
+	for !worksForOthers.Load() { // reading the statistics stops all goroutines for a moment
+		if runtime.ReadMemStats(&m); m.Sys-m.HeapReleased > limit {
 			fmt.Fprintf(stderr, "rcgrpo: this command needs more than %d MiB of memory, as files of strangers can be made "+
 				"to. If you trust what it reads, set GOMEMLIMIT=8GiB, or as much as this machine has\n", limit>>20)
 			syscall.Kill(syscall.Getpid(), syscall.SIGTERM) // which also removes temporary folders
 			return
 		}
+		time.Sleep(20 * time.Millisecond)
 	}
 }
 
