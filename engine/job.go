@@ -310,13 +310,11 @@ type Program struct {
 // When the program has ended after its engine was killed, the shell becomes the process of the stage by exec, with the
 // lock, the lease and the exit code. With code 0 that commits the output, else it leaves a failure in the journal
 // (Recovered). A shell that got a request to stop commits nothing.
-//
-// The first line is proc.LimitLocks; dash and bash name that limit differently.
 func (w *Work) shellText(mark string) (string, error) {
-	text := fmt.Sprintf(`{ ulimit -S -w %[1]d || ulimit -S -x %[1]d; } 2>/dev/null
+	text := proc.LimitText(mark) + fmt.Sprintf(`
 trap 'exit 143' TERM; trap : HUP INT QUIT ALRM USR1 USR2
-(exec "$@") %[2]d>&- %[3]d>&-
-`, proc.LimitOf(mark), lockFile, leaseFile)
+(exec "$@") %d>&- %d>&-
+`, lockFile, leaseFile)
 	if w.lock == nil { // in a process of its own, or outside a run
 		return text + "exit $?", nil
 	}

@@ -323,25 +323,30 @@ func ScratchMark(dir string) string { return "RCGRPO_SCRATCH=" + dir }
 func Marked(pid int, mark string) bool { return hasMark(mark)(pid) }
 
 func hasMark(mark string) func(pid int) bool {
-	limit := regexp.MustCompile(fmt.Sprintf(`(?m)^Max file locks +%d `, LimitOf(mark)))
+	limit := regexp.MustCompile(fmt.Sprintf(`(?m)^Max file locks +%d `, limitOf(mark)))
 	return func(pid int) bool {
 		limits, _ := os.ReadFile(File(pid, "limits"))
 		return limit.Match(limits) || bytes.Contains(environment(pid), []byte(mark+"\x00"))
 	}
 }
 
-// LimitOf returns the number that marks processes which have cleared their environment: Linux counts no locks of files,
+// limitOf returns the number that marks processes which have cleared their environment: Linux counts no locks of files,
 // but a process inherits the limit of their number, and /proc/PID/limits shows it.
-func LimitOf(mark string) uint64 {
+func limitOf(mark string) uint64 {
 	sum := sha256.Sum256([]byte(mark))
 	return binary.LittleEndian.Uint64(sum[:]) >> 11 // shells and Linux read 53 bits alike
 }
 
-// LimitLocks marks this process and those that it will start with LimitOf(mark).
+// LimitLocks marks this process and those that it will start with limitOf(mark).
 func LimitLocks(mark string) {
 	const locks = 10 // RLIMIT_LOCKS, which package unix does not name
 	// An error means that the limit is smaller already; then the environment is the only mark.
-	unix.Setrlimit(locks, &unix.Rlimit{Cur: LimitOf(mark), Max: unix.RLIM_INFINITY})
+	unix.Setrlimit(locks, &unix.Rlimit{Cur: limitOf(mark), Max: unix.RLIM_INFINITY})
+}
+
+// LimitText returns the text of a shell that does the same. Dash and bash name that limit differently.
+func LimitText(mark string) string {
+	return fmt.Sprintf(`{ ulimit -S -w %[1]d || ulimit -S -x %[1]d; } 2>/dev/null`, limitOf(mark))
 }
 
 // killLeftovers kills the processes of a program that has ended: those of the session that it led (0: unknown), and

@@ -50,11 +50,6 @@ type process struct {
 	tail []string
 }
 
-// launch is the text of a shell that marks a program as proc.LimitLocks does, unless its stage, which has a process of
-// its own, is marked already. Without that, a stage in the engine's process would not find what the program leaves.
-const launch = `{ test $(ulimit -w || ulimit -x) != unlimited || ulimit -Sw %[1]d || ulimit -Sx %[1]d; } 2>/dev/null
-exec "$@"`
-
 // killGrace is the time between the end of a program's standard input and its end by force.
 const killGrace = 2 * time.Second
 
@@ -120,8 +115,10 @@ func (l *launcher) start(command []string, dir string, more []string, read func(
 		}
 	}
 	mark := fmt.Sprintf("RCGRPO_PROCESS=%s/%d", dir, l.started.Add(1))
-	// The shell finds the program in the PATH of env and becomes it.
-	words := append([]string{"/bin/sh", "-c", fmt.Sprintf(launch, proc.LimitOf(mark)), "sh"}, command...)
+	// The shell finds the program in the PATH of env and becomes it. It marks the program, unless the stage has a process
+	// of its own, which is marked: a stage in the engine's process would not find what the program leaves.
+	text := "{ test $(ulimit -w || ulimit -x) != unlimited; } 2>/dev/null || " + proc.LimitText(mark) + "\nexec \"$@\""
+	words := append([]string{"/bin/sh", "-c", text, "sh"}, command...)
 	program, err := proc.Start(proc.Command{Args: words, Env: env, Dir: dir,
 		Files: []*os.File{pipes[0][0], pipes[1][1], pipes[2][1]}, Mark: mark})
 	for _, f := range []*os.File{pipes[0][0], pipes[1][1], pipes[2][1]} {
