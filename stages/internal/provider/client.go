@@ -177,9 +177,9 @@ func (c *Client) complete(row *Row, r *http.Response, text []byte, err error) {
 	if r != nil {
 		row.Status = r.StatusCode
 	}
-	usage, _ := readUsage(text)
+	a, unreadable := readReply(apis[c.settings.API], text)
 	expected := row.Dollars
-	row.Dollars = c.price.cost(usage) // also of another answer than a reply
+	row.Dollars = c.price.cost(a.usage) // also of another answer than a reply
 	switch {
 	case err != nil: // a request that did not leave is not charged
 		row.Dollars = max(row.Dollars, expected)
@@ -188,13 +188,12 @@ func (c *Client) complete(row *Row, r *http.Response, text []byte, err error) {
 			row.Dollars = 0
 		}
 	case row.Status == http.StatusOK:
-		a, err := readReply(apis[c.settings.API], text)
-		if err == nil && c.secrets.Mask(a.text) != a.text { // the parts of the text have no key, but together they do
-			err = errors.New("its parts make the key")
+		if unreadable == nil && c.secrets.Mask(a.text) != a.text { // the parts have no key, but together they do
+			unreadable = errors.New("its parts make the key")
 		}
-		if err != nil {
+		if unreadable != nil {
 			row.Dollars = max(row.Dollars, expected)
-			row.Outcome, row.Error = OutcomeRetry, "the reply cannot be read: "+err.Error()
+			row.Outcome, row.Error = OutcomeRetry, "the reply cannot be read: "+unreadable.Error()
 			return
 		}
 		row.Outcome, row.Usage, row.Model, row.Stop = OutcomeReply, a.usage, a.model, a.stop

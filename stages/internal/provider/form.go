@@ -65,14 +65,15 @@ const (
 	longestName = 256 // bytes of the model's name and of the reason of the end, which are in every row
 )
 
-// readReply reads a reply. The cost of a call follows from its usage, so an impossible usage is an error.
+// readReply reads a reply. The cost of a call follows from its usage, so an impossible usage is an error. With another
+// error the usage is still that of the body, which the server may charge.
 func readReply(f form, body []byte) (a answer, err error) {
 	usage, err := readUsage(body)
 	if err != nil {
 		return a, err
 	}
 	if _, n := nesting.JSON(body); n > mostCommas {
-		return a, fmt.Errorf("it has %d commas between values, more than any model writes", n)
+		return answer{usage: usage}, fmt.Errorf("it has %d commas between values, more than any model writes", n)
 	}
 	a, err = f.read(body)
 	a.usage = usage
