@@ -50,10 +50,9 @@ func NewSecrets(values ...string) *Secrets {
 	return s
 }
 
-const (
-	leastEncoded     = 8  // bytes of a secret whose encodings are not found in ordinary text
-	longestCharacter = 12 // bytes of an escaped character
-)
+// Encodings of a secret with leastEncoded bytes are not found in ordinary text. An escaped character has at most
+// longestCharacter bytes.
+const leastEncoded, longestCharacter = 8, 12
 
 // formsOf returns a secret as it is, and as common encoders write it.
 func formsOf(secret string) []string {
@@ -81,13 +80,13 @@ func (s *Secrets) Mask(text string) string {
 	return s.mask(text, 2)
 }
 
-// mask looks for secrets in a text, and in what it is after up to depth decodings.
+// mask replaces the secrets in a text, and in the texts that at most depth decoders return one after another.
 func (s *Secrets) mask(text string, depth int) string {
 	text = s.forms.Replace(text)
+	if depth == 0 {
+		return text
+	}
 	for _, decode := range decoders {
-		if depth == 0 {
-			break
-		}
 		if decoded := decode(text); decoded != text {
 			if masked := s.mask(decoded, depth-1); masked != decoded {
 				text = masked

@@ -326,7 +326,7 @@ func TestEpisodesThatNeedMuchMemoryAreRefused(t *testing.T) {
 	b.rollouts[0][0].Messages = make([]rl.Message, 10_000)
 	_, _, _, err := curate(t, b, 1, 0.5, 1)
 	must.Match(t, err, "the chosen episodes need more than 0 MiB of memory")
-	leastRoom = -1 << 18 // experts of the tasks alone, and then with those that are spoilt
+	leastRoom = -1 << 18 // too little for the experts of the tasks
 	b = bench{tasks: drills(t, drill.Multi, 3)}
 	_, _, _, err = curate(t, b, 0, 0, 1)
 	must.Match(t, err, "the chosen episodes need more than")
