@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"rcgrpo/engine/artifact"
-	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
 	"rcgrpo/engine/proc"
 	"rcgrpo/engine/runs"
@@ -153,7 +152,7 @@ func (a *adoption) end() error {
 		return a.cause
 	case a.events.Failure != nil:
 		return a.events.Failure
-	case a.task.Process() != lang.OwnProcess:
+	case a.task.Kind.InProcess:
 		return nil
 	}
 	return fmt.Errorf("its process %d left neither a result nor an error: %w", a.holder.PID,

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"rcgrpo/engine/lang"
 	"rcgrpo/engine/proc"
 	"rcgrpo/engine/runs"
 )
@@ -27,10 +26,10 @@ func GracePeriod(cause error) time.Duration {
 // localExecutor runs nodes on this machine.
 type localExecutor struct{}
 
-// Execute executes a node of a kind without a process of its own here, and others by `node` of the right binary. If
-// this engine is killed, such a stage continues and its events are in a file.
+// Execute executes a node by `node` of the right binary, or here if its kind is InProcess. If this engine is killed, the
+// stage continues and its events are in a file.
 func (localExecutor) Execute(ctx context.Context, w *Work, observe func(runs.Event)) error {
-	if w.Node.Process() != lang.OwnProcess {
+	if w.Node.Kind.InProcess {
 		return w.ExecuteHere(ctx, observe)
 	}
 	binary, err := w.Binary()
@@ -42,7 +41,7 @@ func (localExecutor) Execute(ctx context.Context, w *Work, observe func(runs.Eve
 	}
 	// Programs of the stage lead sessions of their own; they end with it, however it ends.
 	p, err := proc.Start(proc.Command{Args: append([]string{binary}, w.Args()...), Env: w.Env(os.Environ()),
-		Files: append([]*os.File{nil, w.Log, w.Log}, w.Held()...), Mark: proc.ScratchMark(w.store.Work(w.Key))})
+		Files: append([]*os.File{nil, w.Log, w.Log}, w.Held()...), Mark: proc.ScratchMark(w.scratch())})
 	if err != nil {
 		return fmt.Errorf("start %s: %w", binary, err)
 	}

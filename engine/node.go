@@ -54,12 +54,14 @@ func NodeMain(runDir, address string, reg lang.Registry, stderr io.Writer) int {
 	if err == nil && os.Getenv(childVariable) != "" {
 		syscall.CloseOnExec(lockFile)
 		syscall.CloseOnExec(leaseFile)
-		lock = os.NewFile(lockFile, "lock")
-		defer lock.Close()
-		defer alive.Beat(lock)() // of a claim
-		if _, job := os.LookupEnv(AttemptVariable); !job && !isRank {
-			holder, _ := a.Holder(folder).WithProcess(os.Getpid())
-			err = holder.Write(lock)
+		if !a.ShownOnly() { // otherwise there is only a lease
+			lock = os.NewFile(lockFile, "lock")
+			defer lock.Close()
+			defer alive.Beat(lock)() // of a claim
+			if _, job := os.LookupEnv(AttemptVariable); !job && !isRank {
+				holder, _ := a.Holder(folder).WithProcess(os.Getpid())
+				err = holder.Write(lock)
+			}
 		}
 		if own.number == 0 {
 			events, openErr := journal.Open(folder.Events(address))
@@ -72,27 +74,31 @@ func NodeMain(runDir, address string, reg lang.Registry, stderr io.Writer) int {
 			}
 		}
 	}
-	if err == nil {
-		err = runNode(ctx, folder, a, reg, observe, lock)
-	}
-	if err == nil {
-		return 0
-	}
-	fmt.Fprintln(stderr, err)
-	if isRank {
-		failureOf(own.number, err).leave(own.meet)
+	fail := func(err error) int {
+		fmt.Fprintln(stderr, err)
+		if isRank {
+			failureOf(own.number, err).leave(own.meet)
+			return 1
+		}
+		observe(runs.Event{Time: time.Now(), Address: address, Kind: runs.EventFailed, Text: err.Error(),
+			Failure: &runs.Failure{Text: err.Error(), Cause: CauseOf(err)}})
 		return 1
 	}
-	observe(runs.Event{Time: time.Now(), Address: address, Kind: runs.EventFailed, Text: err.Error(),
-		Failure: &runs.Failure{Text: err.Error(), Cause: CauseOf(err)}})
-	return 1
+	if err == nil {
+		err = runNode(ctx, folder, a, reg, observe, lock, func(err error) { os.Exit(fail(err)) })
+	}
+	if err != nil {
+		return fail(err)
+	}
+	return 0
 }
 
 // runNode executes one node of a run folder in this process, as its engine assigned it, and commits the result. It
 // loads the experiment from the folder's copy and returns an error if the node's key differs from the planned one. A
-// panic becomes an error. lock is the lock of the key, inherited from the engine.
-func runNode(
-	ctx context.Context, folder runs.Folder, a runs.Assignment, reg lang.Registry, observe func(runs.Event), lock *os.File,
+// panic becomes an error. lock is the lock of the key, inherited from the engine. end ends the process at once, with an
+// error.
+func runNode(ctx context.Context, folder runs.Folder, a runs.Assignment, reg lang.Registry, observe func(runs.Event),
+	lock *os.File, end func(error),
 ) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -130,12 +136,19 @@ func runNode(
 	if err != nil {
 		return err
 	}
-	proc.LimitLocks(proc.ScratchMark(store.Work(a.Key)))
 	if os.Getenv(childVariable) == "" {
 		return fmt.Errorf("%s must be started by an engine, which holds its lock", a.Address)
 	}
 	w := &Work{Assignment: a, Node: n, experiment: x, store: store, Folder: folder, alone: code == nil, rank: own,
 		inherited: lock, code: code}
+	proc.LimitLocks(proc.ScratchMark(w.scratch()))
+	if n.Kind.Light {
+		limit := max(proc.LightMemory, uint64(n.Resources.Memory))
+		go proc.LimitMemory(context.Background(), limit, func() {
+			end(WithCause(lang.CauseOOM, fmt.Errorf("it needs more than %d MiB of memory, as files of strangers can be made "+
+				"to; if you trust what it reads, reserve more: resources { memory = \"8GiB\" }", limit>>20)))
+		})
+	}
 	if err := w.ExecuteHere(ctx, observe); err != nil || w.result == nil {
 		return err
 	}

@@ -44,7 +44,7 @@ func (r *run) executorOf(t *task) Executor {
 	if x == nil {
 		x = r.options.Executor
 	}
-	if _, pool := x.(Pool); pool && (t.Process() == lang.EngineProcess || t.shownOnly()) {
+	if _, pool := x.(Pool); pool && (!t.Submitted() || t.shownOnly()) {
 		return localExecutor{}
 	}
 	return x
@@ -434,7 +434,7 @@ func runStage(ctx context.Context, r Runner, job *Job) (err error) {
 // newJob creates the job and its scratch folder.
 func (w *Work) newJob(observe func(runs.Event)) (j *Job, err error) {
 	n := w.Node
-	j = &Job{Address: n.Address, Experiment: w.experiment, Dir: w.store.Work(w.Key), Device: "cpu", Threads: w.CPUs,
+	j = &Job{Address: n.Address, Experiment: w.experiment, Dir: w.scratch(), Device: "cpu", Threads: w.CPUs,
 		GPUs: w.GPUs, Attempt: w.Attempt, Site: w.experiment.Site, work: w, observe: observe, log: cmp.Or(w.Log, os.Stderr)}
 	w.rank.set(j)
 	if n.Seed != nil {
@@ -444,13 +444,20 @@ func (w *Work) newJob(observe func(runs.Event)) (j *Job, err error) {
 		j.Device = "cuda"
 	}
 	if w.ShownOnly() {
-		j.Dir, err = portFolder(w.Folder.Shown(n.Address)).Dir("work")
-		return j, err
+		return j, disk.MkdirAll(j.Dir, 0o700)
 	}
 	w.usage = proc.Usage{} // without an earlier attempt's
 	fresh, err := w.store.MakeWork(w.Key)
 	w.resumes = !fresh
 	return j, err
+}
+
+// scratch returns the scratch folder of the stage.
+func (w *Work) scratch() string {
+	if w.ShownOnly() {
+		return filepath.Join(w.Folder.Shown(w.Node.Address), "work")
+	}
+	return w.store.Work(w.Key)
 }
 
 // checkPort returns an error if the kind does not declare a port. Outside a run every port is accepted.

@@ -50,7 +50,7 @@ func Kind() *lang.Kind {
 		Version:     EvidenceFormat,
 		New:         func() lang.Stage { return new(settings) },
 		Outputs:     func(lang.Stage) map[string]string { return map[string]string{"page": "page"} },
-		AcrossSeeds: true, AfterFailures: true, InProcess: true,
+		AcrossSeeds: true, AfterFailures: true, Light: true,
 	}
 }
 

@@ -206,8 +206,9 @@ func mix(s *scripted, job *engine.Job) error {
 
 func scriptedKinds() lang.Registry {
 	trained := map[string]string{"checkpoint": "checkpoint", "metrics": "metrics"}
-	eval := scriptedKind("eval", nil, evaluate)
+	eval, report := scriptedKind("eval", nil, evaluate), Kind()
 	eval.Outputs = evaluationPorts
+	report.InProcess = true
 	return lang.Registry{
 		scriptedKind("tasks", map[string]string{"train": "tasks", "test": "tasks"},
 			writeTasks(map[string]int{"train": 100, "test": 0})),
@@ -219,7 +220,7 @@ func scriptedKinds() lang.Registry {
 		scriptedKind("endpoint", map[string]string{"policy": "endpoint"}, describe("policy", "endpoint.json",
 			`{"api": "made up", "model": "api-1", "date": "2026-01-02"}`)),
 		eval,
-		Kind(),
+		report,
 	}
 }
 

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,9 +15,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
-	"sync/atomic"
 	"syscall"
-	"time"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/spf13/cobra"
@@ -28,6 +27,7 @@ import (
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
+	"rcgrpo/engine/proc"
 	"rcgrpo/engine/remote"
 	"rcgrpo/engine/slurm"
 	"rcgrpo/reports"
@@ -57,7 +57,15 @@ func main() {
 	if len(os.Args) == 3 && os.Args[1] == "job" { // started by Slurm, once per job
 		os.Exit(slurm.Main(os.Args[2], os.Stderr))
 	}
-	go limitMemory(os.Stderr)
+	limit := uint64(debug.SetMemoryLimit(-1)) // GOMEMLIMIT
+	if limit == math.MaxInt64 {
+		limit = proc.LightMemory
+	}
+	go proc.LimitMemory(alone, limit, func() {
+		fmt.Fprintf(os.Stderr, "rcgrpo: this command needs more than %d MiB of memory, as files of strangers can be made "+
+			"to. If you trust what it reads, set GOMEMLIMIT=8GiB, or as much as this machine has\n", limit>>20)
+		syscall.Kill(syscall.Getpid(), syscall.SIGTERM) // which also removes temporary folders
+	})
 	stdout := output.New(os.Stdout, os.Stderr)
 	code := execute(os.Args[1:], os.Stdin, stdout, os.Stderr)
 	if code == exitDone && stdout.Lost() {
@@ -66,27 +74,8 @@ func main() {
 	os.Exit(code)
 }
 
-// worksForOthers is true in a run and in a server, which no limit of memory may end.
-var worksForOthers atomic.Bool
-
-// limitMemory ends the process once it uses more memory than GOMEMLIMIT, by default 1.75 GiB: the files of a stranger
-// can be made to need any amount, and a command that reads them needs far less.
-func limitMemory(stderr io.Writer) {
-	limit := uint64(debug.SetMemoryLimit(-1))
-	if limit == math.MaxInt64 {
-		limit = 7 << 28
-	}
-	var m runtime.MemStats
-	for !worksForOthers.Load() { // reading the statistics stops all goroutines for a moment
-		if runtime.ReadMemStats(&m); m.Sys-m.HeapReleased > limit {
-			fmt.Fprintf(stderr, "rcgrpo: this command needs more than %d MiB of memory, as files of strangers can be made "+
-				"to. If you trust what it reads, set GOMEMLIMIT=8GiB, or as much as this machine has\n", limit>>20)
-			syscall.Kill(syscall.Getpid(), syscall.SIGTERM) // which also removes temporary folders
-			return
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-}
+// A run and a server work for others: they call worksForOthers, and then no limit of memory ends them.
+var alone, worksForOthers = context.WithCancel(context.Background())
 
 func newRoot() *cobra.Command {
 	cobra.EnableCommandSorting = false

@@ -66,7 +66,7 @@ func writeQueue(w io.Writer, p *plan.Plan) {
 	expected := map[*lang.Node]time.Duration{}
 	nodes := map[string][]*lang.Node{}
 	for _, n := range p.Nodes {
-		if name := p.Experiment.Site.ExecutorOf(n.Node); executes(n.Verb) && n.Process() != lang.EngineProcess {
+		if name := p.Experiment.Site.ExecutorOf(n.Node); executes(n.Verb) && n.Submitted() {
 			nodes[name], expected[n.Node] = append(nodes[name], n.Node), n.Estimate
 		}
 	}

@@ -170,7 +170,7 @@ func (r *reproduction) askForTrust() error {
 }
 
 func (r *reproduction) runAndCompare(page []byte, x *lang.Experiment, store *artifact.Store, pl *plan.Plan) error {
-	worksForOthers.Store(true)
+	worksForOthers()
 	ctx, kill, stop := interrupt.Context(r.stderr())
 	defer stop()
 	view := newDisplay(r.stdout(), nil)

@@ -48,7 +48,7 @@ func (c *command) runExperiment(args []string, o engine.Options, po plan.Options
 	if err := unfitMemory(p); err != nil && !o.KeepGoing { // with --keep-going only that stage fails
 		return err
 	}
-	worksForOthers.Store(true)
+	worksForOthers()
 	ctx, kill, stop := interrupt.Context(c.stderr())
 	defer stop()
 	o.Kill, o.Executors = kill, slurm.New(p.Experiment.Site)

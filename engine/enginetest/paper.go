@@ -171,7 +171,7 @@ func PaperKinds() lang.Registry {
 		{Name: "eval", New: func() lang.Stage { return &paperEval{} }, Outputs: ports("scores", "trajectories"),
 			Stochastic: func(s lang.Stage) bool { return s.(*paperEval).Sample }},
 		{Name: "report", New: func() lang.Stage { return &PaperReport{} }, Outputs: ports("page"),
-			AcrossSeeds: true, InProcess: true, AfterFailures: true},
+			AcrossSeeds: true, Light: true, InProcess: true, AfterFailures: true},
 		{Name: "exec", New: func() lang.Stage { return &PaperExec{} },
 			Outputs: func(s lang.Stage) map[string]string {
 				out := map[string]string{}

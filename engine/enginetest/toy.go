@@ -51,9 +51,9 @@ func ToyKinds() lang.Registry {
 		{Name: "toy", Summary: "runs in its own process", Version: 1, New: toy,
 			Outputs: FilesOut, Stochastic: draws, MultiGPU: true},
 		{Name: "light", Summary: "runs in place", Version: 1, New: toy,
-			Outputs: FilesOut, Stochastic: draws, InProcess: true},
+			Outputs: FilesOut, Stochastic: draws, Light: true, InProcess: true},
 		{Name: "page", Summary: "runs always", Version: 1, New: func() lang.Stage { return &page{} },
-			Outputs: FilesOut, AfterFailures: true, AcrossSeeds: true, InProcess: true},
+			Outputs: FilesOut, AfterFailures: true, AcrossSeeds: true, Light: true, InProcess: true},
 	}
 }
 

@@ -54,13 +54,16 @@ type Kind struct {
 	AcrossSeeds bool
 
 	// AfterFailures is set for a kind that runs although its inputs have failed, such as a report about what is there
-	// (Job.Missing lists the rest). Its output is published, and cached only if no input is missing. Such a kind is
-	// InProcess, because the process of a stage needs a key.
+	// (Job.Missing lists the rest). Its output is published, and cached only if no input is missing.
 	AfterFailures bool
 
-	// InProcess is set for a kind that needs no tensors and little memory. It runs in the engine's process, which costs no
-	// start of a process and gives up the isolation of one. A cluster may still execute a stage of the kind whose settings
-	// name programs (Node.Process).
+	// Light is set for a kind that needs no tensors and little memory. Its stages run on this machine, whatever their
+	// executor, unless their settings name programs (Node.Submitted). A stage of the kind that needs more memory than
+	// proc.LightMemory and its resources ends with an error.
+	Light bool
+
+	// InProcess is set for a kind whose stages only wait for a program: the engine starts it without a process of the
+	// stage between them. Tests set it to run any kind in their own process.
 	InProcess bool
 
 	// MultiGPU is set for a kind whose single process may use several GPUs, such as exec with a user's program. Without it
@@ -170,25 +173,8 @@ func (n *Node) Reach() (r Reach) {
 	return r
 }
 
-// Process says which process executes a node.
-type Process int
-
-const (
-	OwnProcess    Process = iota // of the node alone, which a cluster executes as a job
-	EngineProcess                // the engine's process, whatever its executor
-	UserProgram                  // a program that the engine's process starts, or a job of a cluster
-)
-
-// Process follows from the kind and from the programs that the settings name.
-func (n *Node) Process() Process {
-	switch {
-	case !n.Kind.InProcess:
-		return OwnProcess
-	case len(n.Reach().Programs) > 0:
-		return UserProgram
-	}
-	return EngineProcess
-}
+// Submitted reports whether an executor that is a cluster gets the node, as a job.
+func (n *Node) Submitted() bool { return !n.Kind.Light || len(n.Reach().Programs) > 0 }
 
 // EnvTexts returns variables as NAME=VALUE, sorted by name.
 func EnvTexts(env map[string]string) (texts []string) {

@@ -209,7 +209,7 @@ func (s *Site) ExecutorOf(n *Node) string {
 		return "local"
 	}
 	name := cmp.Or(n.Executor, s.Executor)
-	if _, cluster := s.Slurm[name]; !cluster || n.Process() == EngineProcess {
+	if _, cluster := s.Slurm[name]; !cluster || !n.Submitted() {
 		return "local"
 	}
 	return name

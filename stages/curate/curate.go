@@ -51,7 +51,7 @@ func Kind() *lang.Kind {
 			return ports
 		},
 		Stochastic: func(s lang.Stage) bool { return s.(*settings).mixes() },
-		InProcess:  true,
+		Light:      true,
 	}
 }
 

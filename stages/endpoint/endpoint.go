@@ -27,7 +27,7 @@ func Kind() *lang.Kind {
 		Version:   1,
 		New:       func() lang.Stage { return &settings{Mode: provider.ModeFC, Temperature: 0.001} },
 		Outputs:   func(lang.Stage) map[string]string { return map[string]string{"policy": provider.ArtifactType} },
-		InProcess: true,
+		Light:     true,
 	}
 }
 

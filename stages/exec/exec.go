@@ -37,7 +37,7 @@ func Kind() *lang.Kind {
 			return ports
 		},
 		Stochastic: func(s lang.Stage) bool { return s.(*settings).Draws },
-		InProcess:  true, // the engine starts the command itself
+		InProcess:  true,
 		MultiGPU:   true,
 	}
 }

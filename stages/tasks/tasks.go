@@ -48,7 +48,7 @@ func Kind() *lang.Kind {
 			source := s.(*settings).Source
 			return source != "bfcl" && source != "mcp"
 		},
-		InProcess: true,
+		Light: true,
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 // Kind returns the stage kind.
 func Kind() *lang.Kind {
 	return &lang.Kind{
-		Name: "thin", Summary: "Every n-th task of a set.", Version: 1, InProcess: true,
+		Name: "thin", Summary: "Every n-th task of a set.", Version: 1, Light: true,
 		New:     func() lang.Stage { return &settings{Every: 2} },
 		Outputs: func(lang.Stage) map[string]string { return map[string]string{"kept": "tasks"} },
 	}
