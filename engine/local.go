@@ -26,8 +26,8 @@ func GracePeriod(cause error) time.Duration {
 // localExecutor runs nodes on this machine.
 type localExecutor struct{}
 
-// Execute executes a node by `node` of the right binary, or here if its kind is InProcess. If this engine is killed, the
-// stage continues and its events are in a file.
+// Execute executes a node by `node` of the right binary, or here if its kind is InProcess. If this engine is killed,
+// the stage continues and its events are in a file.
 func (localExecutor) Execute(ctx context.Context, w *Work, observe func(runs.Event)) error {
 	if w.Node.Kind.InProcess {
 		return w.ExecuteHere(ctx, observe)

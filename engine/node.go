@@ -41,10 +41,13 @@ const (
 	leaseFile     = 4              // inherited descriptor of the lease, behind the lock
 )
 
+// MemoryLimit calls exceeded once this process uses more memory than its limit and than the reserved bytes.
+type MemoryLimit func(reserved int64, exceeded func(limit uint64))
+
 // NodeMain is the main function of the process of one node, which an engine starts or the shell of a program becomes.
 // It returns the exit code. It appends its events to a file of the run folder, stops on SIGTERM after a checkpoint, and
-// continues if the engine is killed.
-func NodeMain(runDir, address string, reg lang.Registry, stderr io.Writer) int {
+// continues if the engine is killed. nil limits no memory.
+func NodeMain(runDir, address string, reg lang.Registry, stderr io.Writer, limitMemory MemoryLimit) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	folder, observe := runs.Folder(runDir), func(runs.Event) {}
@@ -84,8 +87,17 @@ func NodeMain(runDir, address string, reg lang.Registry, stderr io.Writer) int {
 			Failure: &runs.Failure{Text: err.Error(), Cause: CauseOf(err)}})
 		return 1
 	}
+	watch := func(reserved int64) {
+		if limitMemory == nil {
+			return
+		}
+		limitMemory(reserved, func(limit uint64) {
+			os.Exit(fail(WithCause(lang.CauseOOM, fmt.Errorf("it needs more than %d MiB of memory, as files of strangers can "+
+				"be made to; if you trust what it reads, reserve more: resources { memory = \"8GiB\" }", limit>>20))))
+		})
+	}
 	if err == nil {
-		err = runNode(ctx, folder, a, reg, observe, lock, func(err error) { os.Exit(fail(err)) })
+		err = runNode(ctx, folder, a, reg, observe, lock, watch)
 	}
 	if err != nil {
 		return fail(err)
@@ -95,10 +107,10 @@ func NodeMain(runDir, address string, reg lang.Registry, stderr io.Writer) int {
 
 // runNode executes one node of a run folder in this process, as its engine assigned it, and commits the result. It
 // loads the experiment from the folder's copy and returns an error if the node's key differs from the planned one. A
-// panic becomes an error. lock is the lock of the key, inherited from the engine. end ends the process at once, with an
-// error.
+// panic becomes an error. lock is the lock of the key, inherited from the engine. watch ends the process of a
+// light stage when it uses more memory than that stage may.
 func runNode(ctx context.Context, folder runs.Folder, a runs.Assignment, reg lang.Registry, observe func(runs.Event),
-	lock *os.File, end func(error),
+	lock *os.File, watch func(reserved int64),
 ) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -143,11 +155,7 @@ func runNode(ctx context.Context, folder runs.Folder, a runs.Assignment, reg lan
 		inherited: lock, code: code}
 	proc.LimitLocks(proc.ScratchMark(w.scratch()))
 	if n.Kind.Light {
-		limit := max(proc.LightMemory, uint64(n.Resources.Memory))
-		go proc.LimitMemory(context.Background(), limit, func() {
-			end(WithCause(lang.CauseOOM, fmt.Errorf("it needs more than %d MiB of memory, as files of strangers can be made "+
-				"to; if you trust what it reads, reserve more: resources { memory = \"8GiB\" }", limit>>20)))
-		})
+		go watch(n.Resources.Memory)
 	}
 	if err := w.ExecuteHere(ctx, observe); err != nil || w.result == nil {
 		return err

@@ -191,7 +191,7 @@ func TestPanicOfAStageProcessIsASentenceWithoutAStack(t *testing.T) {
 	broken[0].New = func() lang.Stage { panic("a mistake in a kind") }
 	var stderr strings.Builder
 	folder := string(l.Runs()[0].Folder)
-	wantEqual(t, "exit code", engine.NodeMain(folder, "stage.toy.a", broken, &stderr), 1)
+	wantEqual(t, "exit code", engine.NodeMain(folder, "stage.toy.a", broken, &stderr, nil), 1)
 	got, want := stderr.String(), "stage.toy.a ended with a bug in the program: a mistake in a kind"
 	if !strings.Contains(got, want) || strings.Contains(got, "goroutine") {
 		t.Errorf("got %q, want %q and no stack", got, want)

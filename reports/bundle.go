@@ -111,23 +111,14 @@ type Bundle struct {
 // BundleBytes is the default limit of an unpacked bundle.
 const BundleBytes = artifact.FewRowsBytes
 
-// Limits of the contents of a bundle, far above those of any page that a browser can show. The limit in bytes also
-// applies to the compressed rows in its store.
+// Limits of the contents of a bundle, far above those of any page that a browser can show.
 const (
 	maxBundleFiles    = 10_000
 	maxBundleDepth    = 8 // folders below an object
 	maxPageBytes      = 32 << 20
 	maxSourceBytes    = 1 << 20  // all files of the experiment together
 	maxManifestsBytes = 64 << 20 // all manifests together
-	maxRowBytes       = 64 << 20
-	leastRow          = 1 << 10 // bytes of the limit for a row, and for a value of rows that are kept
-	leastValue        = 128
 )
-
-// rowsOf returns the limits of the rows in a bundle that may unpack to limit bytes.
-func rowsOf(limit int64) *artifact.Budget {
-	return &artifact.Budget{Bytes: limit, Rows: limit / leastRow, Values: limit / leastValue, Line: maxRowBytes}
-}
 
 // OpenBundle unpacks a bundle into a folder as a stream. It writes at most limit bytes and refuses everything that
 // WriteBundle does not write: other names, links and devices, more or larger files than any page requires.
@@ -179,11 +170,8 @@ func OpenBundle(file, dir string, limit int64) (*Bundle, error) {
 	if b.Page, err = os.ReadFile(filepath.Join(dir, bundlePage)); err != nil {
 		return nil, fmt.Errorf("%s contains no %s", file, bundlePage)
 	}
-	if b.Store, err = artifact.Open(filepath.Join(dir, bundleStore)); err != nil {
-		return nil, err
-	}
-	b.Store.Limit(rowsOf(limit))
-	return b, nil
+	b.Store, err = artifact.Open(filepath.Join(dir, bundleStore))
+	return b, err
 }
 
 // bundlePart returns the part of a bundle with a file; "" for a name that WriteBundle does not write.

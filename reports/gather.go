@@ -18,7 +18,6 @@ import (
 // and manifests.
 type gathering struct {
 	study *Study
-	shown int // bytes of the episodes that are kept for the page
 }
 
 // gather reads the inputs and stages of the evidence. store may be nil if no stage has a key.
@@ -30,14 +29,12 @@ func gather(ev *Evidence, open func(*Input) (*artifact.Artifact, error), store *
 	readers := map[string]func(*Input, *artifact.Artifact) error{
 		roleScores: g.scores, roleCurves: g.curve, roleData: g.data, roleTranscripts: g.transcripts,
 		roleCalls: g.calls, roleReplay: func(*Input, *artifact.Artifact) error { return nil }}
-	budget := artifact.NewBudget()
 	for i := range ev.Inputs {
 		in := &ev.Inputs[i]
 		a, err := open(in)
 		if err != nil {
 			return nil, err
 		}
-		a.Share(budget)
 		a.Ref = in.Ref
 		read := readers[in.Role]
 		if read == nil {
@@ -66,7 +63,7 @@ func gather(ev *Evidence, open func(*Input) (*artifact.Artifact, error), store *
 		r.Address, r.Kind, r.NoEffect = stage.Address, stage.Kind, stage.NoEffect
 		g.study.Stages = append(g.study.Stages, r)
 	}
-	return g.study, g.study.checkSize()
+	return g.study, nil
 }
 
 func compareSeeds(a, b *int64) int {
@@ -162,10 +159,7 @@ func (g *gathering) dataset(name string, in *Input, a *artifact.Artifact) error 
 			return err
 		}
 		d.Members = append(d.Members, Member{row.Origin, row.Token, row.Task, row.Category, row.Reward == 1})
-		g.shown += 64 + len(row.Origin) + len(row.Token) + len(row.Task) + len(row.Category)
-		if err := g.show(&d.Examples, in, &row, ""); err != nil {
-			return err
-		}
+		d.Examples.Add(transcript(&row, ""))
 	}
 	if err := a.ReadJSON("summary.json", &d.Summary); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read %s: %w", a.Path("summary.json"), err)
@@ -183,27 +177,8 @@ func (g *gathering) transcripts(in *Input, a *artifact.Artifact) error {
 			return err
 		}
 		if !row.Reward.Missing() { // the environment failed
-			if err := g.show(shown, in, row, seed); err != nil {
-				return err
-			}
+			shown.Add(transcript(row, seed))
 		}
-	}
-	return nil
-}
-
-// maxShown limits the episodes that are kept for a page, in bytes: the text of a page has at most a quarter of it.
-const maxShown = 4 * maxEvidenceBytes
-
-// show adds an episode to those from which a page chooses. A few kilobytes of gzip may have millions of messages.
-func (g *gathering) show(to *page.Transcripts, in *Input, row *rl.Trajectory, seed string) error {
-	size := row.Bytes()
-	if size <= maxShown {
-		one := transcript(row, seed)
-		one.Size = size
-		g.shown += to.Add(one)
-	}
-	if max(size, g.shown) > maxShown {
-		return fmt.Errorf("%s: its episodes are longer than a page may be", in.port())
 	}
 	return nil
 }

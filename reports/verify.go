@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -260,63 +259,6 @@ func (v *Verification) differ(one page.Value, recomputed string) {
 	case n == mostDifferences:
 		v.Differences = append(v.Differences, Difference{Where: "the rest of the page", Shown: "more values that differ"})
 	}
-}
-
-// Limits of a page: task sets of scores, categories, which have a column each, and cells of its tables or values of a
-// figure.
-const (
-	maxSets       = 100
-	maxCategories = 500
-	maxCells      = 2_000_000
-)
-
-// checkSize refuses a study whose page would be larger than a page of real results: a few bytes of an artifact can add
-// a task set, a category or an update.
-func (s *Study) checkSize() error {
-	sets, categories, tasks, updates := map[string]bool{}, map[string]bool{}, map[string]bool{}, map[int]bool{}
-	for row := range s.scores {
-		sets[row.Set], categories[row.Category], tasks[row.Set+"\x00"+row.Task] = true, true, true
-	}
-	runs, pairs := 0, len(s.Arms)
-	for _, r := range s.runs {
-		runs++
-		for _, row := range slices.Concat(r.Curve, r.Tuning) {
-			updates[row.Update] = true
-		}
-	}
-	for _, d := range s.TaskSets {
-		for _, task := range d.Tasks {
-			categories[task.Category] = true
-		}
-	}
-	for _, d := range s.DataSets {
-		for _, one := range d.Members {
-			categories[one.Category] = true
-		}
-	}
-	for _, c := range s.Compare {
-		pairs += len(c.Pairs)
-	}
-	for _, m := range s.Maps {
-		how, _ := m.comparison(s.Compare)
-		pairs += len(how.Pairs)
-	}
-	const columns = 20 // upper bound of the columns of a table beside its categories
-	rows := len(sets)*(runs+pairs) + len(s.TaskSets) + 3*len(s.DataSets)
-	cells := rows*(len(categories)+columns) + len(tasks)*len(s.Arms) + len(updates)*runs
-	settings := map[string]string{}
-	for _, r := range s.Stages {
-		maps.Copy(settings, r.Settings)
-	}
-	cells += len(settings) * len(s.Stages)
-	splits, ports := s.splits()
-	cells += len(splits) * (2 + len(categories)) * len(ports)
-	if len(sets) > maxSets || len(categories) > maxCategories || cells > maxCells {
-		return fmt.Errorf("the artifacts have %d task sets, %d categories, %d runs, %d pairs, %d tasks, %d updates, %d "+
-			"splits and %d cells, more than a page can show", len(sets), len(categories), runs, pairs, len(tasks),
-			len(updates), len(splits), cells)
-	}
-	return nil
 }
 
 // Reproduction compares one value of a page with the value from other artifacts.

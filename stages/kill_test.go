@@ -69,7 +69,7 @@ func TestMain(m *testing.M) {
 	plantMemory(os.Getenv(memoryVariable))
 	if len(os.Args) == 6 && os.Args[1] == "node" { // started by the engine of another test
 		plantFault(os.Getenv(faultVariable))
-		os.Exit(engine.NodeMain(os.Args[3], os.Args[5], append(lang.Registry(Kinds()), reports.Kind()), os.Stderr))
+		os.Exit(engine.NodeMain(os.Args[3], os.Args[5], append(lang.Registry(Kinds()), reports.Kind()), os.Stderr, nil))
 	}
 	if dir := os.Getenv(engineVariable); dir != "" {
 		os.Exit(rankedEngine(dir))

@@ -16,6 +16,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/spf13/cobra"
@@ -27,7 +28,6 @@ import (
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
-	"rcgrpo/engine/proc"
 	"rcgrpo/engine/remote"
 	"rcgrpo/engine/slurm"
 	"rcgrpo/reports"
@@ -57,11 +57,7 @@ func main() {
 	if len(os.Args) == 3 && os.Args[1] == "job" { // started by Slurm, once per job
 		os.Exit(slurm.Main(os.Args[2], os.Stderr))
 	}
-	limit := uint64(debug.SetMemoryLimit(-1)) // GOMEMLIMIT
-	if limit == math.MaxInt64 {
-		limit = proc.LightMemory
-	}
-	go proc.LimitMemory(alone, limit, func() {
+	go limitMemory(alone, 0, func(limit uint64) {
 		fmt.Fprintf(os.Stderr, "rcgrpo: this command needs more than %d MiB of memory, as files of strangers can be made "+
 			"to. If you trust what it reads, set GOMEMLIMIT=8GiB, or as much as this machine has\n", limit>>20)
 		syscall.Kill(syscall.Getpid(), syscall.SIGTERM) // which also removes temporary folders
@@ -76,6 +72,27 @@ func main() {
 
 // A run and a server work for others: they call worksForOthers, and then no limit of memory ends them.
 var alone, worksForOthers = context.WithCancel(context.Background())
+
+// limitMemory calls exceeded once this process uses more memory than GOMEMLIMIT, by default 1.75 GiB, and than is
+// reserved for it. Memory of libraries in C does not count. It returns then, or when ctx ends. The files of a stranger
+// can be made to need any amount, for more reasons than a limit for each of them can meet, and honest ones need far
+// less.
+func limitMemory(ctx context.Context, reserved int64, exceeded func(limit uint64)) {
+	limit := uint64(debug.SetMemoryLimit(-1))
+	if limit == math.MaxInt64 {
+		limit = 7 << 28
+	}
+	limit = max(limit, uint64(reserved))
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(int64(limit / 8 * 7))) // above it, garbage is collected sooner
+	var m runtime.MemStats
+	for ctx.Err() == nil { // reading the statistics stops all goroutines for a moment
+		if runtime.ReadMemStats(&m); m.Sys-m.HeapReleased > limit {
+			exceeded(limit)
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
 
 func newRoot() *cobra.Command {
 	cobra.EnableCommandSorting = false

@@ -76,7 +76,6 @@ func (c *command) report(x *lang.Experiment, targets []string, bundle string) er
 		return fmt.Errorf("the page needs results that are not in the store (%d stages would run): "+
 			"see rcgrpo plan, then rcgrpo run", missing)
 	}
-	worksForOthers()
 	ctx, kill, stop := interrupt.Context(c.stderr())
 	defer stop()
 	if err := engine.Run(ctx, p, engine.Options{Kill: kill}, func(runs.Event) {}); err != nil {

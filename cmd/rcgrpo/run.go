@@ -125,7 +125,8 @@ func runNode(args []string, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "rcgrpo node: want --run FOLDER --node ADDRESS")
 		return exitMisuse
 	}
-	return engine.NodeMain(args[1], args[3], kinds(), stderr)
+	limit := func(reserved int64, exceeded func(uint64)) { limitMemory(context.Background(), reserved, exceeded) }
+	return engine.NodeMain(args[1], args[3], kinds(), stderr, limit)
 }
 
 // notification describes a run to the command of the site file's notify block: as JSON on standard input, and in the

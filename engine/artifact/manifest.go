@@ -48,7 +48,7 @@ type Manifest struct {
 	Run      string    `json:"run,omitempty"`    // id of the run that executed the stage
 	Started  time.Time `json:"started"`
 	Seconds  float64   `json:"seconds"` // wall time of the stage
-	// CPUSeconds is the processor time of the stage's own processes; 0 if unknown, as for a stage in the engine.
+	// CPUSeconds is the processor time of the stage's own processes; 0 if unknown.
 	CPUSeconds float64 `json:"cpu_seconds,omitempty"`
 	// PeakBytes is 0 if unknown. That of a command is at least the engine's, which Linux counts for its children.
 	PeakBytes int64  `json:"peak_bytes,omitempty"`

@@ -3,7 +3,6 @@ package artifact
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
@@ -18,16 +17,16 @@ import (
 )
 
 // Rows reads a file of JSON Lines, one T per line, and decompresses it if its name ends in ".gz". It stops at
-// the first error and yields it, with file and line, beside a zero T. Readers keep something of each row, so without a
-// budget of the store, the file may have RowsBytes and MaxRows, or more rows if it is large.
+// the first error and yields it, with file and line, beside a zero T. Readers keep something of each row, so the file
+// may have RowsBytes and MaxRows, or more rows if it is large.
 func Rows[T any](a *Artifact, file string) iter.Seq2[T, error] {
-	return rowsWithin[T](a.Path(file), a.budget, false)
+	return rowsWithin[T](a.Path(file), false)
 }
 
 // AllRows returns the rows that Rows reads; none after an error. All together, they have at most as many values as one
 // row may have, or one for each 8 bytes of the file.
 func AllRows[T any](a *Artifact, file string) (rows []T, err error) {
-	for row, err := range rowsWithin[T](a.Path(file), a.budget, true) {
+	for row, err := range rowsWithin[T](a.Path(file), true) {
 		if err != nil {
 			return nil, err
 		}
@@ -37,37 +36,19 @@ func AllRows[T any](a *Artifact, file string) (rows []T, err error) {
 }
 
 // ReadRows is Rows for a file outside a store.
-func ReadRows[T any](path string) iter.Seq2[T, error] { return rowsWithin[T](path, nil, false) }
+func ReadRows[T any](path string) iter.Seq2[T, error] { return rowsWithin[T](path, false) }
 
 // Checked is a row with a rule that its readers rely on, such as indices within its slices. Rows keeps to it, because
 // others may have written the file.
 type Checked interface{ Check() error }
 
-// Budget limits the rows read from all files of a store of unknown origin: a few megabytes of gzip can
-// contain gigabytes. A Budget is for one goroutine.
-type Budget struct {
-	Bytes  int64 // of decompressed text left
-	Rows   int64 // left
-	Values int64 // left for the rows of AllRows
-	Line   int64 // bytes of the longest row
-	grows  bool  // with each file that is read, in proportion to its size
-}
-
-// NewBudget returns a budget for all files that one reader keeps, and not for each: many small ones would have any
-// multiple of it. A page may keep 400,000 scores, each of some 20 values.
-func NewBudget() *Budget { return &Budget{FewRowsBytes, MaxRows, 3 * mostValues, maxRow, true} }
-
-// Share applies a budget to later Rows of the artifact, unless its store has one.
-func (a *Artifact) Share(b *Budget) { a.budget = cmp.Or(a.budget, b) }
-
-// Limit applies a budget to every later Rows of the store's artifacts. A read beyond it is an error.
-func (s *Store) Limit(b *Budget) { s.budget = b }
-
-// budgeted is a reader with a budget; a nil Budget is no limit.
-type budgeted struct {
-	r io.Reader
-	*Budget
-	line int64 // bytes left for the current row
+// limited is a reader of rows with limits: a few megabytes of gzip can contain gigabytes.
+type limited struct {
+	r      io.Reader
+	bytes  int64 // of decompressed text left
+	rows   int64 // left
+	values int64 // left for the rows of AllRows
+	line   int64 // bytes left for the current row
 }
 
 // Limits of the rows that are kept in memory. Below FewRowsBytes, decompression may give any multiple of the file.
@@ -84,37 +65,37 @@ const (
 // models compresses far less than a file that is made to fill memory or a disk.
 func RowsBytes(size int64) int64 { return max(FewRowsBytes, maxGrowth*size) }
 
-// maxRow limits each row of files without a budget, in bytes: a row is held as a whole. Tests lower it.
+// maxRow limits each row, in bytes: a row is held as a whole. Tests lower it.
 var maxRow int64 = 256 << 20
 
 // mostValues limits the values of each row: {} may become a message of 112 bytes. An episode of a million tokens has
 // three values for each.
 const mostValues = 4 << 20
 
-func (b *budgeted) Read(p []byte) (int, error) {
+func (l *limited) Read(p []byte) (int, error) {
 	switch {
-	case b.Bytes <= 0:
+	case l.bytes <= 0:
 		return 0, errors.New("the rows have more bytes than the limit allows")
-	case b.line <= 0:
-		return 0, fmt.Errorf("a row has more than %d bytes", b.Line)
+	case l.line <= 0:
+		return 0, fmt.Errorf("a row has more than %d bytes", maxRow)
 	}
-	n, err := b.r.Read(p[:min(int64(len(p)), b.Bytes, b.line)])
-	b.Bytes -= int64(n)
-	b.line -= int64(n)
+	n, err := l.r.Read(p[:min(int64(len(p)), l.bytes, l.line)])
+	l.bytes -= int64(n)
+	l.line -= int64(n)
 	return n, err
 }
 
 // begin starts a row.
-func (b *budgeted) begin() error {
-	if b.Rows--; b.Rows < 0 {
+func (l *limited) begin() error {
+	if l.rows--; l.rows < 0 {
 		return errors.New("there are more rows than the limit allows")
 	}
-	b.line = b.Line
+	l.line = maxRow
 	return nil
 }
 
-// rowsWithin is ReadRows with a budget; nil is that of the size of the file. Rows that are kept have a limit of values.
-func rowsWithin[T any](path string, budget *Budget, kept bool) iter.Seq2[T, error] {
+// rowsWithin is ReadRows. Rows that are kept have a limit of values.
+func rowsWithin[T any](path string, kept bool) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var zero T
 		f, err := os.Open(path)
@@ -128,14 +109,8 @@ func rowsWithin[T any](path string, budget *Budget, kept bool) iter.Seq2[T, erro
 			yield(zero, err)
 			return
 		}
-		own := Budget{RowsBytes(info.Size()), max(MaxRows, info.Size()/leastRow),
-			max(mostValues, info.Size()/leastValue), maxRow, false}
-		in := &budgeted{r: bufio.NewReaderSize(f, 1<<16), Budget: cmp.Or(budget, &own)}
-		if in.grows {
-			in.Bytes += maxGrowth * info.Size()
-			in.Rows += info.Size() / leastRow
-			in.Values += info.Size() / leastValue
-		}
+		in := &limited{r: bufio.NewReaderSize(f, 1<<16), bytes: RowsBytes(info.Size()),
+			rows: max(MaxRows, info.Size()/leastRow), values: max(mostValues, info.Size()/leastValue)}
 		if strings.HasSuffix(path, ".gz") {
 			if in.r, err = gzip.NewReader(in.r); err != nil {
 				yield(zero, fmt.Errorf("%s: %w", path, err))
@@ -153,7 +128,7 @@ func rowsWithin[T any](path string, budget *Budget, kept bool) iter.Seq2[T, erro
 			if (err == nil || err == io.EOF) && len(text) > 0 {
 				values := new(int64(mostValues))
 				if kept {
-					values = &in.Values
+					values = &in.values
 					*values -= rowValues
 				}
 				if rowErr := parseRow(text, values, &row); rowErr != nil {

@@ -107,41 +107,6 @@ func TestRowsAreChecked(t *testing.T) {
 	}
 }
 
-func TestRowsStopAtTheBudgetOfTheirStore(t *testing.T) {
-	lines := func(line string, n int) []byte { return []byte(strings.Repeat(line+"\n", n)) }
-	for name, tc := range map[string]struct {
-		text   []byte
-		budget Budget
-		want   string // part of the error; "" for none
-	}{
-		"within the limits": {lines(`{"update":1}`, 10), Budget{Bytes: 1000, Rows: 100, Line: 100}, ""},
-		"more rows":         {lines(`{}`, 101), Budget{Bytes: 1000, Rows: 100, Line: 100}, "more rows than the limit"},
-		"more bytes": {lines(`{"update":1}`, 90), Budget{Bytes: 1000, Rows: 100, Line: 500},
-			"more bytes than the limit"},
-		"a row that does not end": {bytes.Repeat([]byte(" "), 900), Budget{Bytes: 1000, Rows: 100, Line: 500},
-			"a row has more than 500 bytes"},
-		"gigabytes in a few bytes": {bytes.Repeat([]byte(" "), 1<<20), Budget{Bytes: 1 << 30, Rows: 100, Line: 1 << 18},
-			"a row has more than"},
-		"within larger limits": {lines(`{}`, 101), Budget{Bytes: 1 << 20, Rows: 1 << 20, Line: 1 << 20}, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := openStore(t)
-			var packed bytes.Buffer
-			z := gzip.NewWriter(&packed)
-			must.Get(z.Write(tc.text))(t)
-			must.OK(t, z.Close())
-			m := commit(t, s, "a", files{"rows.jsonl.gz": packed.String()})
-			s.Limit(&tc.budget)
-			a := must.Get(s.Open(m, "out"))(t)
-			var got error
-			for _, err := range Rows[row](a, "rows.jsonl.gz") {
-				got = err
-			}
-			must.Match(t, got, tc.want)
-		})
-	}
-}
-
 // Rows within the limit of one row may together take more than the memory.
 func TestRowsThatAreKeptHaveALimitOfValues(t *testing.T) {
 	s := openStore(t)
@@ -153,15 +118,6 @@ func TestRowsThatAreKeptHaveALimitOfValues(t *testing.T) {
 	for _, err := range Rows[[]int8](a, "rows.jsonl") {
 		must.OK(t, err)
 	}
-	a.Share(NewBudget()) // enough for three such files, but not for four
-	for range 3 {
-		must.Get(AllRows[[]int8](a, "rows.jsonl"))(t)
-	}
-	_, err = AllRows[[]int8](a, "rows.jsonl")
-	must.Match(t, err, "rows.jsonl:2: the row has 1048576 values")
-	s.Limit(&Budget{Bytes: 1 << 30, Rows: 100, Line: 1 << 30, Values: mostValues/2 - 1})
-	_, err = AllRows[[]int8](must.Get(s.Open(m, "out"))(t), "rows.jsonl")
-	must.Match(t, err, "rows.jsonl:2: the row has 1048576 values, and at most 1048559 are read")
 }
 
 // A row of a few kilobytes in gzip can have millions of short values, each of which takes far more memory.

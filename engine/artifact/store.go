@@ -34,8 +34,7 @@ var Sealed = time.Unix(946684800, 0) // 2000-01-01
 // Store is a folder of results. Any number of goroutines and processes may use it at once; reading takes no lock.
 type Store struct {
 	dir    string
-	budget *Budget // of Rows; nil without limit
-	shared bool    // several hosts write it: see claim.go
+	shared bool // several hosts write it: see claim.go
 
 	flushes flushes   // of the results that this process commits
 	settled sync.Once // its folder is its own: see copy.go
@@ -294,7 +293,6 @@ type Artifact struct {
 	Ref      Ref       // of the reader's settings; zero without one
 	times    string    // folder of the times.* files; "" without any
 	files    []FileInfo
-	budget   *Budget
 }
 
 // mostAdded is the number of bytes that an edited file may have more than the recorded one. `verify` reports what
@@ -316,8 +314,7 @@ func (s *Store) Open(m *Manifest, port string) (*Artifact, error) {
 			}
 		}
 	}
-	a := &Artifact{Dir: s.objectDir(o.Digest), Type: o.Type, Digest: o.Digest, Manifest: m, files: o.Files,
-		budget: s.budget}
+	a := &Artifact{Dir: s.objectDir(o.Digest), Type: o.Type, Digest: o.Digest, Manifest: m, files: o.Files}
 	if o.Times != nil {
 		a.times = s.objectDir(o.Times.Digest)
 	}

@@ -29,7 +29,7 @@ import (
 func Main(m *testing.M) {
 	switch {
 	case len(os.Args) == 6 && os.Args[1] == "node":
-		os.Exit(engine.NodeMain(os.Args[3], os.Args[5], ToyKinds(), os.Stderr))
+		os.Exit(engine.NodeMain(os.Args[3], os.Args[5], ToyKinds(), os.Stderr, nil))
 	case len(os.Args) == 4 && os.Args[1] == "engine":
 		os.Exit(engineMain(os.Args[2], os.Args[3]))
 	}

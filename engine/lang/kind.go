@@ -58,8 +58,8 @@ type Kind struct {
 	AfterFailures bool
 
 	// Light is set for a kind that needs no tensors and little memory. Its stages run on this machine, whatever their
-	// executor, unless their settings name programs (Node.Submitted). A stage of the kind that needs more memory than
-	// proc.LightMemory and its resources ends with an error.
+	// executor, unless their settings name programs (Node.Submitted). A stage of the kind that needs more memory
+	// than a command may use and than its resources.memory ends with an error.
 	Light bool
 
 	// InProcess is set for a kind whose stages only wait for a program: the engine starts it without a process of the

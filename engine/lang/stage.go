@@ -46,7 +46,7 @@ type resourcesBlock struct {
 	GPUs uint `hcl:"gpus,optional"`
 	// processor slots; 0 counts as 1
 	CPUs uint `hcl:"cpus,optional"`
-	// main memory
+	// main memory; a stage of tasks, curate, endpoint or report may use 1.75 GiB, or this if it is more
 	Memory byteSize `hcl:"memory,optional"`
 	// processes that share the stage's work, with identical results in float32; each has cpus / processes CPUs and
 	// memory / processes. Trainings (at most gradient_parts processes), rollout and eval; without gpus

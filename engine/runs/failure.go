@@ -35,7 +35,9 @@ func (f *Failure) Details() (lines []string) {
 		return nil
 	}
 	for _, line := range f.Lines {
-		lines = append(lines, "| "+line)
+		if line != f.Text { // with the error, the log of a process ends
+			lines = append(lines, "| "+line)
+		}
 	}
 	if f.Log != "" {
 		lines = append(lines, "log:     "+f.Log)

@@ -36,7 +36,6 @@ type Transcript struct {
 	Further  [][]Utterance `json:"further,omitempty"` // sequences of an agent that continue none before them
 
 	Hash string `json:"-"` // selects the episodes
-	Size int    `json:"-"` // about its bytes of memory
 }
 
 // Utterance is a message of a transcript.
@@ -57,9 +56,8 @@ const StripGiven = '·'
 
 const StripBlocks = "▁▂▃▄▅▆▇█"
 
-// Add adds a transcript, drops candidates that cannot be chosen anymore, and returns by how many bytes the candidates
-// have grown.
-func (t *Transcripts) Add(one Transcript) (grown int) {
+// Add adds a transcript and drops candidates that cannot be chosen anymore.
+func (t *Transcripts) Add(one Transcript) {
 	list, of := &t.Failed, &t.FailedOf
 	if one.Reward == 1 {
 		list, of = &t.Passed, &t.PassedOf
@@ -67,10 +65,7 @@ func (t *Transcripts) Add(one Transcript) (grown int) {
 	*of++
 	at, _ := slices.BinarySearchFunc(*list, one, func(a, b Transcript) int { return cmp.Compare(a.Hash, b.Hash) })
 	*list = slices.Insert(*list, at, one)
-	for grown = one.Size; len(*list) > transcriptsPerArm; *list = (*list)[:transcriptsPerArm] {
-		grown -= (*list)[transcriptsPerArm].Size
-	}
-	return grown
+	*list = (*list)[:min(len(*list), transcriptsPerArm)]
 }
 
 // Chosen returns the transcripts of the page: half of each kind if there are enough.

@@ -319,19 +319,6 @@ func TestRolloutsOnOtherTasksAreRefused(t *testing.T) {
 	}
 }
 
-func TestEpisodesThatNeedMuchMemoryAreRefused(t *testing.T) {
-	defer func(room int) { leastRoom = room }(leastRoom)
-	leastRoom = 1 << 10
-	b := explored(t, 3, 1)
-	b.rollouts[0][0].Messages = make([]rl.Message, 10_000)
-	_, _, _, err := curate(t, b, 1, 0.5, 1)
-	must.Match(t, err, "the chosen episodes need more than 0 MiB of memory")
-	leastRoom = -1 << 18 // too little for the experts of the tasks
-	b = bench{tasks: drills(t, drill.Multi, 3)}
-	_, _, _, err = curate(t, b, 0, 0, 1)
-	must.Match(t, err, "the chosen episodes need more than")
-}
-
 func TestTasksThatCannotBeSpoiltAreCountedOnce(t *testing.T) {
 	b := bench{tasks: append(drills(t, drill.Copy, 2), drills(t, drill.Multi, 4)[2:]...)} // two of each
 	_, _, sum, err := curate(t, b, 3, 1, 1)

@@ -24,8 +24,7 @@ import (
 
 // Run makes the experts and, if requested, the failures.
 func (s *settings) Run(ctx context.Context, job *engine.Job) error {
-	c := &curation{settings: s, job: job, byTask: map[string][]*rl.Trajectory{}, seen: map[[sha256.Size]byte]bool{},
-		room: leastRoom}
+	c := &curation{settings: s, job: job, byTask: map[string][]*rl.Trajectory{}, seen: map[[sha256.Size]byte]bool{}}
 	if err := c.read(); err != nil {
 		return err
 	}
@@ -51,13 +50,6 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	return c.write("mixed", mixed, &c.sum)
 }
 
-// The chosen episodes may have leastRoom bytes of memory, which tests lower, and mostRoom for each byte of their files:
-// the calls of a task can print a text a thousand times, {} becomes a message of more than 100 bytes, and a few
-// kilobytes of gzip may contain millions.
-var leastRoom = 256 << 20
-
-const mostRoom = 32
-
 type curation struct {
 	*settings
 	job    *engine.Job
@@ -66,9 +58,7 @@ type curation struct {
 	expert []*rl.Trajectory
 	byTask map[string][]*rl.Trajectory // distinct failed rollouts
 	seen   map[[sha256.Size]byte]bool  // hashes of the conversations of the chosen episodes so far
-	bytes  int                         // memory of the chosen episodes, at most room
-	room   int
-	graded int // rollouts with a reward between 0 and 1
+	graded int                         // rollouts with a reward between 0 and 1
 	sum    Summary
 }
 
@@ -76,11 +66,6 @@ func (c *curation) read() (err error) {
 	if c.tasks, err = sampling.ReadTasks(c.job, c.Tasks); err != nil {
 		return err
 	}
-	set, err := c.job.Open(c.Tasks)
-	if err != nil {
-		return err
-	}
-	c.allow(set, bfcl.TasksFile)
 	for _, task := range c.tasks {
 		if task.Spec != nil && c.Spoilt > 0 {
 			return fmt.Errorf("task %s belongs to a program, and only experts of the benchmark's classes can be spoilt; "+
@@ -102,7 +87,7 @@ func (c *curation) experts(ctx context.Context) error {
 		}
 		t.Token = rl.TokenHigh
 		c.expert = append(c.expert, t)
-		return c.weigh(t)
+		return nil
 	})
 	if err == nil && len(c.expert) == 0 {
 		err = errors.New("no rollout in experts has reward 1; sample more (rollout: samples), or take another policy")
@@ -133,9 +118,6 @@ func (c *curation) groundTruth(ctx context.Context) error {
 		}
 		t.Token = rl.TokenHigh
 		c.expert = append(c.expert, t)
-		if err := c.weigh(t); err != nil {
-			return err
-		}
 		c.job.Progress(i+1, len(c.tasks), "experts")
 	}
 	return nil
@@ -175,7 +157,6 @@ func (c *curation) rollouts() error {
 				further++
 			}
 			c.byTask[t.Task] = append(c.byTask[t.Task], t)
-			return c.weigh(t)
 		}
 		return nil
 	})
@@ -207,7 +188,6 @@ func (c *curation) eachRollout(rollouts []artifact.Ref, use func(*rl.Trajectory)
 		if err != nil {
 			return err
 		}
-		c.allow(a, rl.TrajectoriesFile)
 		for t, err := range artifact.Rows[*rl.Trajectory](a, rl.TrajectoriesFile) {
 			if err != nil {
 				return err
@@ -220,22 +200,6 @@ func (c *curation) eachRollout(rollouts []artifact.Ref, use func(*rl.Trajectory)
 				return err
 			}
 		}
-	}
-	return nil
-}
-
-// allow gives the chosen episodes memory for a file that was read. The reader of the file reports its errors.
-func (c *curation) allow(a *artifact.Artifact, file string) {
-	if info, err := os.Stat(a.Path(file)); err == nil {
-		c.room += mostRoom * int(info.Size())
-	}
-}
-
-// weigh counts the memory of a chosen episode.
-func (c *curation) weigh(t *rl.Trajectory) error {
-	if c.bytes += t.Bytes(); c.bytes > c.room {
-		return fmt.Errorf("the chosen episodes need more than %d MiB of memory, which is far more than the files with "+
-			"their tasks and rollouts have; divide the tasks among several stages", c.room>>20)
 	}
 	return nil
 }
@@ -342,9 +306,6 @@ func (c *curation) spoilt(ctx context.Context, n int, order []int, real []*rl.Tr
 				continue
 			}
 			out = append(out, t)
-			if err := c.weigh(t); err != nil {
-				return nil, err
-			}
 			c.job.Progress(len(out), n, "spoilt experts")
 		}
 	}

@@ -22,12 +22,12 @@ import (
 // Kind returns the stage kind.
 func Kind() *lang.Kind {
 	return &lang.Kind{
-		Name:      "endpoint",
-		Summary:   "A model behind an API, as a policy of eval and rollout.",
-		Version:   1,
-		New:       func() lang.Stage { return &settings{Mode: provider.ModeFC, Temperature: 0.001} },
-		Outputs:   func(lang.Stage) map[string]string { return map[string]string{"policy": provider.ArtifactType} },
-		Light:     true,
+		Name:    "endpoint",
+		Summary: "A model behind an API, as a policy of eval and rollout.",
+		Version: 1,
+		New:     func() lang.Stage { return &settings{Mode: provider.ModeFC, Temperature: 0.001} },
+		Outputs: func(lang.Stage) map[string]string { return map[string]string{"policy": provider.ArtifactType} },
+		Light:   true,
 	}
 }
 

@@ -72,7 +72,7 @@ func TestSpoiltEpisodesFailAndDescribeTheirMistakes(t *testing.T) {
 	}
 }
 
-// Spoil runs in the engine. Copies of the episode from before each of 20,000 calls took more than 10 GB.
+// Copies of the episode from before each of 20,000 calls took more than 10 GB.
 func TestALongGroundTruthIsSpoiltInLittleMemory(t *testing.T) {
 	task := &bfcl.Task{ID: "t", Classes: []string{"MathAPI"}, Turns: make([]bfcl.Turn, 2000)}
 	for i := range task.Turns {

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"rcgrpo/bfcl"
@@ -232,27 +231,6 @@ func (t *Trajectory) Replies() (all, malformed int) {
 		}
 	}
 	return all, malformed
-}
-
-// Bytes estimates the memory of an episode and of its transcript on a page.
-func (t *Trajectory) Bytes() int {
-	size := len(t.System) + len(t.Family) + len(t.Failure) + len(t.Refusal)
-	for _, name := range t.Tools {
-		size += 16 + len(name)
-	}
-	for _, document := range t.Documents {
-		size += 24 + len(document)
-	}
-	for _, s := range t.Sequences() {
-		size += 256*(1+len(s.Messages)) + 9*len(s.IDs) // an id, its mark and its logprob
-		for _, m := range s.Messages {
-			size += len(m.Text)
-			for _, text := range slices.Concat(m.Calls, m.Several) {
-				size += 16 + len(text)
-			}
-		}
-	}
-	return size
 }
 
 // Stop reasons of an episode.

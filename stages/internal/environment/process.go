@@ -114,13 +114,12 @@ func (l *launcher) start(command []string, dir string, more []string, read func(
 			return nil, err
 		}
 	}
-	mark := fmt.Sprintf("RCGRPO_PROCESS=%s/%d", dir, l.started.Add(1))
-	// The shell finds the program in the PATH of env and becomes it. It marks the program, unless the stage has a process
-	// of its own, which is marked: a stage in the engine's process would not find what the program leaves.
-	text := "{ test $(ulimit -w || ulimit -x) != unlimited; } 2>/dev/null || " + proc.LimitText(mark) + "\nexec \"$@\""
-	words := append([]string{"/bin/sh", "-c", text, "sh"}, command...)
+	// The shell finds the program in the PATH of env and becomes it. What it leaves without variables ends with the stage,
+	// whose process is marked (proc.LimitLocks).
+	words := append([]string{"/bin/sh", "-c", `exec "$@"`, "sh"}, command...)
 	program, err := proc.Start(proc.Command{Args: words, Env: env, Dir: dir,
-		Files: []*os.File{pipes[0][0], pipes[1][1], pipes[2][1]}, Mark: mark})
+		Files: []*os.File{pipes[0][0], pipes[1][1], pipes[2][1]},
+		Mark:  fmt.Sprintf("RCGRPO_PROCESS=%s/%d", dir, l.started.Add(1))})
 	for _, f := range []*os.File{pipes[0][0], pipes[1][1], pipes[2][1]} {
 		f.Close()
 	}

@@ -47,10 +47,10 @@ func Break(fault string) bool {
 		for range 1024 {
 			write(strings.Repeat(line, 1<<20/len(line)))
 		}
-	case "fork": // it ends, and leaves a child without variables in a session of its own that holds its output open
+	case "fork": // it ends, and leaves a child in a session of its own that holds its output open
 		child := exec.Command("/bin/sh", "-c", `echo $$ >>"$0"; exec sleep 600`, filepath.Join(os.Getenv(Marks), "children"))
 		child.Stdout, child.Stderr = os.Stdout, os.Stderr
-		child.Env, child.SysProcAttr = []string{}, &syscall.SysProcAttr{Setsid: true}
+		child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 		child.Start()
 		time.Sleep(50 * time.Millisecond)
 		os.Exit(0)
