@@ -77,7 +77,7 @@ func (r *run) publishFile(t *task, m *artifact.Manifest, c plan.Copy) (how strin
 		}
 	}
 	temp := string(r.folder)
-	if work := r.plan.Store.Work(m.Key); !m.ShownOnly() && disk.Exists(work) {
+	if work := r.plan.Store.Work(m.Key); t.lock != nil && disk.Exists(work) { // otherwise another run may remove it
 		temp = work
 	}
 	return how, copyFile(from, to, temp, m.Ended())
