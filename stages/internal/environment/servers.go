@@ -139,6 +139,7 @@ func (s *Servers) connect(ctx context.Context, task string) (*session, error) {
 	defer cancel()
 	defer context.AfterFunc(limited, o.cancel)() // Connect writes, and waits for its answers, without a limit
 	client := mcp.NewClient(&mcp.Implementation{Name: "rcgrpo", Version: "1"}, nil)
+	client.AddReceivingMiddleware(ignoreNotifications)
 	o.ClientSession, err = client.Connect(limited, transport, &mcp.ClientSessionOptions{ProtocolVersion: sessionVersion})
 	if err == nil {
 		err = o.readTools(limited)
@@ -153,6 +154,17 @@ func (s *Servers) connect(ctx context.Context, task string) (*session, error) {
 		return nil, err
 	}
 	return o, nil
+}
+
+// ignoreNotifications keeps the notifications of a server from the SDK, which panics about some without params, in a
+// goroutine of its own. No session needs one.
+func ignoreNotifications(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
+		if strings.HasPrefix(method, "notifications/") {
+			return nil, nil
+		}
+		return next(ctx, method, r)
+	}
 }
 
 // transport starts the server of a session, or returns the transport to its URL, whose requests end with a context.
@@ -497,6 +509,11 @@ func (e *sessionEpisode) call(ctx context.Context, c call) (text string, failed 
 	defer cancel()
 	defer context.AfterFunc(limited, e.session.cancel)() // the SDK writes a request without a limit
 	e.session.left.Store(maxUnasked)
+	defer func() { // the SDK panics about null in the place of some objects
+		if cause := recover(); cause != nil {
+			err = e.session.fault(ctx, "tools/call", e.task.ID, fmt.Errorf("%v", cause), limit)
+		}
+	}()
 	result, err := e.session.CallTool(limited, &mcp.CallToolParams{Name: e.session.names[c.Name], Arguments: c.Arguments})
 	if refused, ok := errors.AsType[*jsonrpc.Error](err); ok && limited.Err() == nil && !errors.Is(err, undelivered) {
 		return refusal(refused.Message), true, nil

@@ -103,7 +103,7 @@ func serveNotes(in io.Reader) {
 // sessionErrors are the faults of one answer of a server and the text of their error.
 var sessionErrors = map[string]string{"garbage": "invalid character 'H'", "silence": "within",
 	"flood": "exceeded the configured maximum", "fork": "", "death": "exited with code 3", "killed": "signal",
-	"list": "cannot unmarshal", "half": "", "deaf": "within",
+	"list": "cannot unmarshal", "null": "", "half": "", "deaf": "within",
 	"notices": "", "questions": ""} // these two end by number or by time
 
 // says reports whether a failure has the text of its fault. On a busy machine a flood may end by time.
@@ -790,13 +790,15 @@ func FuzzServers(f *testing.F) {
 	for _, text := range []string{"", "x\n", hello, hello + tools,
 		hello + `{"jsonrpc":"2.0","id":2,"error":{"code":1}}` + "\n",
 		hello + `{"jsonrpc":"2.0","id":2,"result":{"tools":[null]}}` + "\n",
-		`{"jsonrpc":"2.0","method":"ping","id":1}` + "\n" + hello} {
+		`{"jsonrpc":"2.0","method":"ping","id":1}` + "\n" + hello,
+		`{"jsonrpc":"2.0","method":"notifications/elicitation/complete"}` + "\n" + hello} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		client := mcp.NewClient(&mcp.Implementation{Name: "t"}, nil)
+		client.AddReceivingMiddleware(ignoreNotifications)
 		transport := &mcp.IOTransport{Reader: io.NopCloser(strings.NewReader(string(text))), Writer: discard{},
 			MaxLineLength: 1 << 16}
 		s, err := client.Connect(ctx, transport, &mcp.ClientSessionOptions{ProtocolVersion: sessionVersion})
