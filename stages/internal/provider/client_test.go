@@ -268,20 +268,34 @@ func TestTheKeyIsInNothingThatAServerSends(t *testing.T) {
 	}
 }
 
-// The text of OpenAI's Responses API has parts.
-func TestAReplyWhosePartsMakeTheKeyIsNone(t *testing.T) {
+// A server puts the key together: of parts of the text in OpenAI's Responses API, strings of Python, folders of a path.
+func TestAnEpisodeInWhichPartsMakeTheKeyIsNone(t *testing.T) {
 	t.Setenv("TEST_KEY", "sk-Secret/0815")
-	s := serveReplies(t)
-	s.replies = [][]byte{[]byte(`{"output": [{"type": "message", "content": [{"type": "output_text", "text": "sk-Sec"},
-		{"type": "output_text", "text": "ret/0815"}]}], "usage": {}}`)}
-	m := s.open(t, Settings{API: "openai", Model: "m", Mode: ModePrompt, Key: "TEST_KEY"}, inventedTools{})
-	d := must.Get(m.Open(t.Context(), rl.Rollout{Task: &bfcl.Task{Turns: []bfcl.Turn{{User: "Go."}}}}))(t)
-	r, err := d.Reply(t.Context(), []rl.Message{{Role: rl.RoleUser, Text: "Go."}}, nil)
-	must.OK(t, err)
-	if r.Stop != rl.StopError || r.Text != "" {
-		t.Errorf("got the reply %q, want none", r.Text)
+	folder := fixtures.Benchmark(t)
+	task := must.Get(bfcl.LoadData(folder))(t).Task("multi_turn_base_0")
+	text := func(parts ...string) []byte {
+		for i, part := range parts {
+			parts[i] = fmt.Sprintf(`{"type": "output_text", "text": %q}`, part)
+		}
+		return fmt.Appendf(nil, `{"output": [{"type": "message", "content": [%s]}], "usage": {}}`, strings.Join(parts, ","))
 	}
-	must.Match(t, errors.Join(m.Failed()...), "its parts make the key")
+	for name, first := range map[string][]byte{
+		"":                  text("[echo(content='sk-Secret')]", "0815"),
+		"parts":             text("sk-Sec", "ret/0815"),
+		"strings of Python": text("[echo(content='sk-Sec' 'ret/0815')]"),
+		"escapes of Python": text(`[echo(content='\163\153-Secret/0815')]`),
+		"folders of a path": text("[mkdir(dir_name='sk-Secret'), cd(folder='sk-Secret'), mkdir(dir_name='0815'), " +
+			"cd(folder='0815'), pwd()]"),
+	} {
+		s, want := serveReplies(t), "replies or results contain the key in TEST_KEY"
+		s.replies = append([][]byte{first}, slices.Repeat([][]byte{text("Done.")}, 10)...)
+		m := s.open(t, Settings{API: "openai", Model: "m", Mode: ModePrompt, Key: "TEST_KEY"}, inventedTools{})
+		_, err := play(t.Context(), m, folder, blocks.DefaultLimits(), []rl.Rollout{{Task: task}}, func(*rl.Trajectory) {})
+		if name == "" {
+			want = ""
+		}
+		must.Match(t, err, want, name)
+	}
 }
 
 func TestRepliesAreLimitedAfterDecompression(t *testing.T) {

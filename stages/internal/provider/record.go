@@ -140,6 +140,9 @@ func openCallRecord(path string) (*callRecord, error) {
 	_, err := journal.Read(path, 0, func(text []byte) error {
 		var row Row
 		err := json.Unmarshal(text, &row)
+		if row.Dollars < 0 { // a copied store may come from anyone, and the budget would be larger
+			err = fmt.Errorf("%s: the row records $%g", row.Call, row.Dollars)
+		}
 		r.put(row)
 		return err
 	})

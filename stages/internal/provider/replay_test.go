@@ -2,6 +2,7 @@ package provider
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 
 	"rcgrpo/bfcl"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/journal"
 	"rcgrpo/internal/must"
 	"rcgrpo/stages/rl"
 )
@@ -47,6 +49,11 @@ func TestARecordOfNegativeDollarsIsAFault(t *testing.T) {
 			t.Errorf("%s: got %q", name, faults)
 		}
 	}
+	path := filepath.Join(t.TempDir(), "calls.jsonl") // of a killed stage, in a copied store
+	j := must.Get(journal.Open(path))(t)
+	must.OK(t, errors.Join(j.Append(Row{Outcome: OutcomeSent, Dollars: -40_000}), j.Close()))
+	_, err := openCallRecord(path)
+	must.Match(t, err, "the row records $-40000")
 }
 
 // A stranger's manifest can record a file of any size.
