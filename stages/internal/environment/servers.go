@@ -180,7 +180,8 @@ func (s *Servers) transport(requests context.Context, o *session) (mcp.Transport
 			}
 			headers.Set(name, value)
 		}
-		own := &ownTransport{requests: requests, headers: headers, secrets: s.secrets}
+		own := &ownTransport{requests: requests, headers: headers, secrets: s.secrets,
+			most: min(maxLine, mostAnswers/cap(s.places))} // all sessions may get an answer at once
 		return &mcp.StreamableClientTransport{Endpoint: server.URL, MaxRetries: -1, DisableStandaloneSSE: true,
 			HTTPClient: &http.Client{Transport: own, CheckRedirect: sameOrigin}}, nil
 	}
@@ -217,11 +218,14 @@ type ownTransport struct {
 	requests context.Context // ends all requests but the one that ends the session
 	headers  http.Header
 	secrets  *proc.Secrets
+	most     int          // bytes of an answer
 	open     atomic.Int64 // requests
 }
 
-// mostOpen limits the requests of a session at once. A server can make the client answer any number of its own.
-const mostOpen = 16
+const (
+	mostOpen    = 16        // requests of a session at once: a server can make the client answer any number of its own
+	mostAnswers = 256 << 20 // bytes of an answer in each session, which take six times as much while they are decoded
+)
 
 func (a *ownTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(r.Context())
@@ -247,7 +251,7 @@ func (a *ownTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		end()
 		return nil, a.secrets.Error(err)
 	}
-	body := &bounded{answer.Body, maxLine, end}
+	body := &bounded{answer.Body, a.most, a.most, end}
 	answer.Body = struct {
 		io.Reader
 		io.Closer
@@ -255,11 +259,11 @@ func (a *ownTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// bounded is the body of an answer. More than left bytes, as weigh counts them, are an error.
+// bounded is the body of an answer. More than most bytes, as weigh counts them, are an error.
 type bounded struct {
 	io.ReadCloser
-	left int
-	end  func() // of the request
+	most, left int
+	end        func() // of the request
 }
 
 func (b *bounded) Close() error {
@@ -270,7 +274,7 @@ func (b *bounded) Close() error {
 func (b *bounded) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if b.left -= weigh(p[:n]); b.left < 0 {
-		return 0, fmt.Errorf("the answer has more than %d bytes, or too many objects", maxLine)
+		return 0, fmt.Errorf("the answer has more than %d bytes, or too many objects", b.most)
 	}
 	return n, err
 }

@@ -589,6 +589,11 @@ func TestAnswersHaveAtMostAsManyObjectsAsTheirLimit(t *testing.T) {
 		}
 		must.Match(t, err, "the answer has more than 16777216 bytes, or too many objects")
 	}
+	s, _ := notes(t, map[string]string{}, addressed(t, answers("tools/call", `{"content":[{"type":"text","text":"`+
+		strings.Repeat("a", 5<<20)+`"}]}`)))
+	s.places = make(chan struct{}, 64) // all sessions may get one
+	must.OK(t, s.check(t.Context()))
+	must.Match(t, errors.New(played(t, s, tasksOf(t, s, "a"))[0].Failure), "the answer has more than 4194304 bytes")
 }
 
 // Eight answers with a link of 15 MiB, each of whose characters is escaped in JSON, took 4.6 GB.
