@@ -76,8 +76,8 @@ const (
 	perValue   = 16      // bytes that another value counts for: the SDK makes forty of one of two bytes
 )
 
-// weigh returns the bytes of a piece of JSON, with perObject for each object and array, and perValue for each comma.
-func weigh(p []byte) int {
+// Weigh returns the bytes of a piece of JSON, with perObject for each object and array, and perValue for each comma.
+func Weigh(p []byte) int {
 	return len(p) + perObject*(bytes.Count(p, []byte{'{'})+bytes.Count(p, []byte{'['})) +
 		perValue*bytes.Count(p, []byte{','})
 }
@@ -92,7 +92,7 @@ type metered struct {
 
 func (m metered) Read(p []byte) (int, error) {
 	n, err := m.Reader.Read(p)
-	if m.left.Add(-int64(weigh(p[:n])+perMessage*bytes.Count(p[:n], []byte{'\n'}))) < 0 {
+	if m.left.Add(-int64(Weigh(p[:n])+perMessage*bytes.Count(p[:n], []byte{'\n'}))) < 0 {
 		return 0, errUnasked
 	}
 	return n, err
@@ -259,7 +259,7 @@ func (a *ownTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// bounded is the body of an answer. More than most bytes, as weigh counts them, are an error.
+// bounded is the body of an answer. More than most bytes, as Weigh counts them, are an error.
 type bounded struct {
 	io.ReadCloser
 	most, left int
@@ -273,7 +273,7 @@ func (b *bounded) Close() error {
 
 func (b *bounded) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if b.left -= weigh(p[:n]); b.left < 0 {
+	if b.left -= Weigh(p[:n]); b.left < 0 {
 		return 0, fmt.Errorf("the answer has more than %d bytes, or too many objects", b.most)
 	}
 	return n, err
