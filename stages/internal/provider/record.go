@@ -149,6 +149,7 @@ func openCallRecord(path string) (*callRecord, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.spent = Sum(r.all(), Price{}).Dollars // exact, whatever the rows that others have replaced
 	r.file, err = journal.Open(path)
 	return r, err
 }

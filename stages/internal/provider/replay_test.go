@@ -51,6 +51,14 @@ func TestARecordOfNegativeDollarsIsAFault(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "calls.jsonl") // of a killed stage, in a copied store
 	j := must.Get(journal.Open(path))(t)
+	for i, dollars := range []float64{1e300, 4e283, 0, 0} {
+		must.OK(t, j.Append(Row{Call: Call{Step: i % 2}, Attempt: 1, Outcome: OutcomeSent, Dollars: dollars}))
+	}
+	r := must.Get(openCallRecord(path))(t)
+	must.OK(t, r.close())
+	if r.spent != 0 {
+		t.Errorf("the rows in place of others cost $%g", r.spent)
+	}
 	must.OK(t, errors.Join(j.Append(Row{Outcome: OutcomeSent, Dollars: -40_000}), j.Close()))
 	_, err := openCallRecord(path)
 	must.Match(t, err, "the row records $-40000")
