@@ -272,29 +272,18 @@ func TestTheKeyIsInNothingThatAServerSends(t *testing.T) {
 func TestAnEpisodeInWhichPartsMakeTheKeyIsNone(t *testing.T) {
 	t.Setenv("TEST_KEY", "sk-Secret/0815")
 	folder := fixtures.Benchmark(t)
-	task := must.Get(bfcl.LoadData(folder))(t).Task("multi_turn_base_0")
-	text := func(parts ...string) []byte {
-		for i, part := range parts {
-			parts[i] = fmt.Sprintf(`{"type": "output_text", "text": %q}`, part)
+	asks := []rl.Rollout{{Task: must.Get(bfcl.LoadData(folder))(t).Task("multi_turn_base_0")}}
+	for _, text := range []string{`sk-Sec"}, {"type": "output_text", "text": "ret/0815`,
+		`[echo(content='sk-Sec' 'ret/0815')]`, `[echo(content='\\163\\153-Secret/0815')]`,
+		`[mkdir(dir_name='sk-Secret'), cd(folder='sk-Secret'), mkdir(dir_name='0815'), cd(folder='0815'), pwd()]`} {
+		s := serveReplies(t)
+		for _, text := range append([]string{text}, slices.Repeat([]string{"Done."}, 10)...) {
+			s.replies = append(s.replies, fmt.Appendf(nil, `{"output": [{"type": "message", "content": [{"type": "output_text",
+				"text": "%s"}]}], "usage": {}}`, text))
 		}
-		return fmt.Appendf(nil, `{"output": [{"type": "message", "content": [%s]}], "usage": {}}`, strings.Join(parts, ","))
-	}
-	for name, first := range map[string][]byte{
-		"":                  text("[echo(content='sk-Secret')]", "0815"),
-		"parts":             text("sk-Sec", "ret/0815"),
-		"strings of Python": text("[echo(content='sk-Sec' 'ret/0815')]"),
-		"escapes of Python": text(`[echo(content='\163\153-Secret/0815')]`),
-		"folders of a path": text("[mkdir(dir_name='sk-Secret'), cd(folder='sk-Secret'), mkdir(dir_name='0815'), " +
-			"cd(folder='0815'), pwd()]"),
-	} {
-		s, want := serveReplies(t), "replies or results contain the key in TEST_KEY"
-		s.replies = append([][]byte{first}, slices.Repeat([][]byte{text("Done.")}, 10)...)
 		m := s.open(t, Settings{API: "openai", Model: "m", Mode: ModePrompt, Key: "TEST_KEY"}, inventedTools{})
-		_, err := play(t.Context(), m, folder, blocks.DefaultLimits(), []rl.Rollout{{Task: task}}, func(*rl.Trajectory) {})
-		if name == "" {
-			want = ""
-		}
-		must.Match(t, err, want, name)
+		_, err := play(t.Context(), m, folder, blocks.DefaultLimits(), asks, func(*rl.Trajectory) {})
+		must.Match(t, err, "replies or results contain the key in TEST_KEY", text)
 	}
 }
 
