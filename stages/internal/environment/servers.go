@@ -242,6 +242,7 @@ func (a *ownTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	r = r.Clone(ctx)
 	maps.Copy(r.Header, a.headers)
+	r.Header.Set("Accept-Encoding", "identity") // compressed, the results that trajectories keep have few bytes
 	answer, err := http.DefaultTransport.RoundTrip(r)
 	if err == nil && answer.StatusCode == http.StatusSwitchingProtocols { // then the body does not end with the context
 		answer.Body.Close()
