@@ -31,7 +31,8 @@ import (
 // modelName is the name of the policy in requests.
 const modelName = "policy"
 
-// maxBody is the largest number of bytes of a request for a reply.
+// maxBody is the largest number of bytes of a request for a reply, and of the requests for tools at once. It counts the
+// latter as environment.Weigh does, because the SDK makes 400 bytes of an array of three.
 const maxBody = 8 << 20
 
 // Options describe the policy and the place of the processes.
@@ -58,6 +59,7 @@ type running struct {
 	server   *http.Server
 	address  string
 	prompts  *semaphore.Weighted // bytes of requests that become prompts at once
+	calls    *semaphore.Weighted // bytes of requests for tools at once
 	sampling rl.Stopwatch
 	changed  atomic.Int64 // requests with another temperature or top_p
 
@@ -79,7 +81,7 @@ func Open(s *Settings, o Options) (*Gateway, error) {
 		return nil, errors.Join(err, workers.Close())
 	}
 	g := &Gateway{o, &running{settings: s, workers: workers, address: listener.Addr().String(),
-		prompts: semaphore.NewWeighted(maxBody), episodes: map[string]*episode{}}}
+		prompts: semaphore.NewWeighted(maxBody), calls: semaphore.NewWeighted(maxBody), episodes: map[string]*episode{}}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/mcp/{key}", g.callTools)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
@@ -90,7 +92,10 @@ func Open(s *Settings, o Options) (*Gateway, error) {
 		http.Error(w, `{"error":{"message":"no episode has this key","type":"authentication_error"}}`,
 			http.StatusUnauthorized)
 	})
-	g.server = serve.NewHTTP(mux)
+	g.server = serve.NewHTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Body = io.NopCloser(workers.Masked(r.Body)) // the trajectory has the messages of the agent
+		mux.ServeHTTP(w, r)
+	}))
 	go g.server.Serve(listener) // until Close
 	return g, nil
 }
@@ -104,6 +109,10 @@ func (g *Gateway) callTools(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mcp.DefaultMaxRequestBodyBytes))
+	weight := int64(environment.Weigh(body))
+	if err == nil && weight > maxBody {
+		err = errors.New("the request has too many objects and values")
+	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
@@ -112,6 +121,10 @@ func (g *Gateway) callTools(w http.ResponseWriter, r *http.Request) {
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Time{}) // an expired deadline would cancel the request
 	_ = control.SetWriteDeadline(time.Now().Add(cmp.Or(g.settings.Timeout, defaultTimeout) + time.Minute))
+	if g.calls.Acquire(r.Context(), weight) != nil { // the client has left
+		return
+	}
+	defer g.calls.Release(weight)
 	e.serve(e.tools, w, r)
 }
 

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"golang.org/x/sync/semaphore"
 
 	"rcgrpo/bfcl"
 	"rcgrpo/engine/artifact"
@@ -193,6 +194,8 @@ func (p played) play() string {
 		p.call(1)
 		p.breaksAt("called")
 		return `{"text": "Done.", "reward": 1}`
+	case "secret":
+		p.ask(nil, said{"role": "user", "content": "put in " + os.Getenv("AGENT_TOKEN")})
 	case "nonsense":
 		return `{"reward": "much"}`
 	}
@@ -364,6 +367,15 @@ func TestRequestsThatContinueAReplyJoinItsSequence(t *testing.T) {
 }
 
 // After twice limits { steps } requests the episode is judged, even if the refusal ends the program.
+// An agent may send the policy what a server that it called has quoted.
+func TestNoSecretOfAnAgentIsInATrajectory(t *testing.T) {
+	t.Setenv("AGENT_TOKEN", "zz-hush/1")
+	got, _ := play(t, func(s *Settings) { s.Secrets = []string{"AGENT_TOKEN"} }, "secret")
+	if m := got[0].Messages; len(m) == 0 || m[0].Text != "put in ***" {
+		t.Errorf("got the messages %+v", m)
+	}
+}
+
 func TestTooManyRequestsEndTheEpisode(t *testing.T) {
 	t.Parallel()
 	got, _ := play(t, nil, "greedy", "plain")
@@ -489,7 +501,8 @@ func TestNoAgentHoldsAConnectionToTheTools(t *testing.T) {
 			w.Write(text)
 		}
 	})}
-	g := &Gateway{running: &running{settings: &Settings{}, episodes: map[string]*episode{"k": e}}}
+	g := &Gateway{running: &running{settings: &Settings{}, episodes: map[string]*episode{"k": e},
+		calls: semaphore.NewWeighted(maxBody)}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/mcp/{key}", g.callTools)
 	h := httptest.NewUnstartedServer(nil)
@@ -497,14 +510,15 @@ func TestNoAgentHoldsAConnectionToTheTools(t *testing.T) {
 	h.Config.ReadTimeout = 200 * time.Millisecond
 	h.Start()
 	defer h.Close()
-	for body, want := range map[string]string{"whole": "200 OK", "half": "400 Bad Request"} {
+	for body, want := range map[string]string{"whole": "200 OK", "half": "400 Bad Request",
+		strings.Repeat("[],", 150_000): "too many objects"} {
 		conn := must.Get(net.Dial("tcp", h.Listener.Addr().String()))(t)
 		must.OK(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
-		head := "POST /mcp/k HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 5\r\n\r\n"
-		must.Get(io.WriteString(conn, head+body))(t)
+		fmt.Fprintf(conn, "POST /mcp/k HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s",
+			max(5, len(body)), body)
 		reply := string(must.Get(io.ReadAll(conn))(t))
 		if !strings.Contains(reply, want) {
-			t.Errorf("%s: got %q, want %s", body, reply, want)
+			t.Errorf("%.9s: got %q, want %s", body, reply, want)
 		}
 		conn.Close()
 	}

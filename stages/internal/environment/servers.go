@@ -76,8 +76,8 @@ const (
 	perValue   = 16      // bytes that another value counts for: the SDK makes forty of one of two bytes
 )
 
-// weigh returns the bytes of a piece of JSON, with perObject for each object and array, and perValue for each comma.
-func weigh(p []byte) int {
+// Weigh returns the bytes of a piece of JSON, with perObject for each object and array, and perValue for each comma.
+func Weigh(p []byte) int {
 	return len(p) + perObject*(bytes.Count(p, []byte{'{'})+bytes.Count(p, []byte{'['})) +
 		perValue*bytes.Count(p, []byte{','})
 }
@@ -92,7 +92,7 @@ type metered struct {
 
 func (m metered) Read(p []byte) (int, error) {
 	n, err := m.Reader.Read(p)
-	if m.left.Add(-int64(weigh(p[:n])+perMessage*bytes.Count(p[:n], []byte{'\n'}))) < 0 {
+	if m.left.Add(-int64(Weigh(p[:n])+perMessage*bytes.Count(p[:n], []byte{'\n'}))) < 0 {
 		return 0, errUnasked
 	}
 	return n, err
@@ -139,6 +139,7 @@ func (s *Servers) connect(ctx context.Context, task string) (*session, error) {
 	defer cancel()
 	defer context.AfterFunc(limited, o.cancel)() // Connect writes, and waits for its answers, without a limit
 	client := mcp.NewClient(&mcp.Implementation{Name: "rcgrpo", Version: "1"}, nil)
+	client.AddReceivingMiddleware(ignoreNotifications)
 	o.ClientSession, err = client.Connect(limited, transport, &mcp.ClientSessionOptions{ProtocolVersion: sessionVersion})
 	if err == nil {
 		err = o.readTools(limited)
@@ -155,6 +156,17 @@ func (s *Servers) connect(ctx context.Context, task string) (*session, error) {
 	return o, nil
 }
 
+// ignoreNotifications keeps the notifications of a server from the SDK, which panics about some without params, in a
+// goroutine of its own. No session needs one.
+func ignoreNotifications(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
+		if strings.HasPrefix(method, "notifications/") {
+			return nil, nil
+		}
+		return next(ctx, method, r)
+	}
+}
+
 // transport starts the server of a session, or returns the transport to its URL, whose requests end with a context.
 func (s *Servers) transport(requests context.Context, o *session) (mcp.Transport, error) {
 	server := s.described.Server
@@ -168,7 +180,8 @@ func (s *Servers) transport(requests context.Context, o *session) (mcp.Transport
 			}
 			headers.Set(name, value)
 		}
-		own := &ownTransport{requests: requests, headers: headers, secrets: s.secrets}
+		own := &ownTransport{requests: requests, headers: headers, secrets: s.secrets,
+			most: min(maxLine, mostAnswers/cap(s.places))} // all sessions may get an answer at once
 		return &mcp.StreamableClientTransport{Endpoint: server.URL, MaxRetries: -1, DisableStandaloneSSE: true,
 			HTTPClient: &http.Client{Transport: own, CheckRedirect: sameOrigin}}, nil
 	}
@@ -205,11 +218,14 @@ type ownTransport struct {
 	requests context.Context // ends all requests but the one that ends the session
 	headers  http.Header
 	secrets  *proc.Secrets
+	most     int          // bytes of an answer
 	open     atomic.Int64 // requests
 }
 
-// mostOpen limits the requests of a session at once. A server can make the client answer any number of its own.
-const mostOpen = 16
+const (
+	mostOpen    = 16        // requests of a session at once: a server can make the client answer any number of its own
+	mostAnswers = 256 << 20 // bytes of an answer in each session, which take six times as much while they are decoded
+)
 
 func (a *ownTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(r.Context())
@@ -226,6 +242,7 @@ func (a *ownTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	r = r.Clone(ctx)
 	maps.Copy(r.Header, a.headers)
+	r.Header.Set("Accept-Encoding", "identity") // compressed, the results that trajectories keep have few bytes
 	answer, err := http.DefaultTransport.RoundTrip(r)
 	if err == nil && answer.StatusCode == http.StatusSwitchingProtocols { // then the body does not end with the context
 		answer.Body.Close()
@@ -235,7 +252,7 @@ func (a *ownTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		end()
 		return nil, a.secrets.Error(err)
 	}
-	body := &bounded{answer.Body, maxLine, end}
+	body := &bounded{answer.Body, a.most, a.most, end}
 	answer.Body = struct {
 		io.Reader
 		io.Closer
@@ -243,11 +260,11 @@ func (a *ownTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// bounded is the body of an answer. More than left bytes, as weigh counts them, are an error.
+// bounded is the body of an answer. More than most bytes, as Weigh counts them, are an error.
 type bounded struct {
 	io.ReadCloser
-	left int
-	end  func() // of the request
+	most, left int
+	end        func() // of the request
 }
 
 func (b *bounded) Close() error {
@@ -257,8 +274,8 @@ func (b *bounded) Close() error {
 
 func (b *bounded) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if b.left -= weigh(p[:n]); b.left < 0 {
-		return 0, fmt.Errorf("the answer has more than %d bytes, or too many objects", maxLine)
+	if b.left -= Weigh(p[:n]); b.left < 0 {
+		return 0, fmt.Errorf("the answer has more than %d bytes, or too many objects", b.most)
 	}
 	return n, err
 }
@@ -497,6 +514,11 @@ func (e *sessionEpisode) call(ctx context.Context, c call) (text string, failed 
 	defer cancel()
 	defer context.AfterFunc(limited, e.session.cancel)() // the SDK writes a request without a limit
 	e.session.left.Store(maxUnasked)
+	defer func() { // the SDK panics about null in the place of some objects
+		if cause := recover(); cause != nil {
+			err = e.session.fault(ctx, "tools/call", e.task.ID, fmt.Errorf("%v", cause), limit)
+		}
+	}()
 	result, err := e.session.CallTool(limited, &mcp.CallToolParams{Name: e.session.names[c.Name], Arguments: c.Arguments})
 	if refused, ok := errors.AsType[*jsonrpc.Error](err); ok && limited.Err() == nil && !errors.Is(err, undelivered) {
 		return refusal(refused.Message), true, nil

@@ -32,6 +32,9 @@ func NewWorkers(p *Description, folder string, left []string, o Options) (*Worke
 // Close removes the folder of the processes.
 func (w *Workers) Close() error { return os.RemoveAll(w.dir) }
 
+// Masked returns the text of r without the secrets of the program.
+func (w *Workers) Masked(r io.Reader) io.Reader { return w.secrets.Reader(r) }
+
 // Worker is a process that answers requests: one JSON-RPC request per line of its input, one answer per line of its
 // output.
 type Worker struct{ *process }

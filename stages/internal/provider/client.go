@@ -2,6 +2,7 @@ package provider
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"rcgrpo/engine/proc"
+	"rcgrpo/stages/rl"
 )
 
 // Client sends the requests of a stage.
@@ -188,9 +190,6 @@ func (c *Client) complete(row *Row, r *http.Response, text []byte, err error) {
 			row.Dollars = 0
 		}
 	case row.Status == http.StatusOK:
-		if unreadable == nil && c.secrets.Mask(a.text) != a.text { // the parts have no key, but together they do
-			unreadable = errors.New("its parts make the key")
-		}
 		if unreadable != nil {
 			row.Dollars = max(row.Dollars, expected)
 			row.Outcome, row.Error = OutcomeRetry, "the reply cannot be read: "+unreadable.Error()
@@ -202,6 +201,19 @@ func (c *Client) complete(row *Row, r *http.Response, text []byte, err error) {
 		row.Outcome = failure(row.Status, []byte(row.Response)) // as a replay of the record does
 		row.Error = fmt.Sprintf("status %d: %.300s", row.Status, text)
 	}
+}
+
+// keyless returns an error if replies or results of an episode contain the key. No part of a response does, but a
+// server can have parts put together: those of a text, strings of Python, or folders of a path.
+func (c *Client) keyless(t *rl.Trajectory) error {
+	for _, m := range t.Messages {
+		text, err := encode(m)
+		if masked := c.secrets.Mask(string(text)); err != nil || m.Role != rl.RoleUser && masked != string(text) {
+			return cmp.Or(err, fmt.Errorf("%s, member %d: its replies or results contain the key in %s, and are not stored: "+
+				"use another server, or a key that is no ordinary text", t.Task, t.Member, c.settings.Key))
+		}
+	}
+	return nil
 }
 
 // failure returns the outcome of a response without a reply.

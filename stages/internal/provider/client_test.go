@@ -268,20 +268,23 @@ func TestTheKeyIsInNothingThatAServerSends(t *testing.T) {
 	}
 }
 
-// The text of OpenAI's Responses API has parts.
-func TestAReplyWhosePartsMakeTheKeyIsNone(t *testing.T) {
+// A server puts the key together: of parts of the text in OpenAI's Responses API, strings of Python, folders of a path.
+func TestAnEpisodeInWhichPartsMakeTheKeyIsNone(t *testing.T) {
 	t.Setenv("TEST_KEY", "sk-Secret/0815")
-	s := serveReplies(t)
-	s.replies = [][]byte{[]byte(`{"output": [{"type": "message", "content": [{"type": "output_text", "text": "sk-Sec"},
-		{"type": "output_text", "text": "ret/0815"}]}], "usage": {}}`)}
-	m := s.open(t, Settings{API: "openai", Model: "m", Mode: ModePrompt, Key: "TEST_KEY"}, inventedTools{})
-	d := must.Get(m.Open(t.Context(), rl.Rollout{Task: &bfcl.Task{Turns: []bfcl.Turn{{User: "Go."}}}}))(t)
-	r, err := d.Reply(t.Context(), []rl.Message{{Role: rl.RoleUser, Text: "Go."}}, nil)
-	must.OK(t, err)
-	if r.Stop != rl.StopError || r.Text != "" {
-		t.Errorf("got the reply %q, want none", r.Text)
+	folder := fixtures.Benchmark(t)
+	asks := []rl.Rollout{{Task: must.Get(bfcl.LoadData(folder))(t).Task("multi_turn_base_0")}}
+	for _, text := range []string{`sk-Sec"}, {"type": "output_text", "text": "ret/0815`,
+		`[echo(content='sk-Sec' 'ret/0815')]`, `[echo(content='\\163\\153-Secret/0815')]`,
+		`[mkdir(dir_name='sk-Secret'), cd(folder='sk-Secret'), mkdir(dir_name='0815'), cd(folder='0815'), pwd()]`} {
+		s := serveReplies(t)
+		for _, text := range append([]string{text}, slices.Repeat([]string{"Done."}, 10)...) {
+			s.replies = append(s.replies, fmt.Appendf(nil, `{"output": [{"type": "message", "content": [{"type": "output_text",
+				"text": "%s"}]}], "usage": {}}`, text))
+		}
+		m := s.open(t, Settings{API: "openai", Model: "m", Mode: ModePrompt, Key: "TEST_KEY"}, inventedTools{})
+		_, err := play(t.Context(), m, folder, blocks.DefaultLimits(), asks, func(*rl.Trajectory) {})
+		must.Match(t, err, "replies or results contain the key in TEST_KEY", text)
 	}
-	must.Match(t, errors.Join(m.Failed()...), "its parts make the key")
 }
 
 func TestRepliesAreLimitedAfterDecompression(t *testing.T) {

@@ -140,12 +140,16 @@ func openCallRecord(path string) (*callRecord, error) {
 	_, err := journal.Read(path, 0, func(text []byte) error {
 		var row Row
 		err := json.Unmarshal(text, &row)
+		if row.Dollars < 0 { // a copied store may come from anyone, and the budget would be larger
+			err = fmt.Errorf("%s: the row records $%g", row.Call, row.Dollars)
+		}
 		r.put(row)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
+	r.spent = Sum(r.all(), Price{}).Dollars // exact, whatever the rows that others have replaced
 	r.file, err = journal.Open(path)
 	return r, err
 }

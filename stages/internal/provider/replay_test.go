@@ -2,6 +2,7 @@ package provider
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 
 	"rcgrpo/bfcl"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/journal"
 	"rcgrpo/internal/must"
 	"rcgrpo/stages/rl"
 )
@@ -47,6 +49,17 @@ func TestARecordOfNegativeDollarsIsAFault(t *testing.T) {
 			t.Errorf("%s: got %q", name, faults)
 		}
 	}
+	path := filepath.Join(t.TempDir(), "calls.jsonl") // of a killed stage, in a copied store
+	j := must.Get(journal.Open(path))(t)
+	for i, dollars := range []float64{1e300, 4e283, 0, 0} {
+		must.OK(t, j.Append(Row{Call: Call{Step: i % 2}, Attempt: 1, Outcome: OutcomeSent, Dollars: dollars}))
+	}
+	if r := must.Get(openCallRecord(path))(t); r.spent != 0 {
+		t.Errorf("the rows in place of others cost $%g", r.spent)
+	}
+	must.OK(t, errors.Join(j.Append(Row{Outcome: OutcomeSent, Dollars: -40_000}), j.Close()))
+	_, err := openCallRecord(path)
+	must.Match(t, err, "the row records $-40000")
 }
 
 // A stranger's manifest can record a file of any size.

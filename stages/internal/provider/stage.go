@@ -155,7 +155,7 @@ func play(ctx context.Context, m *Model, benchmark string, limits *blocks.Limits
 	trajectories, _, err := collector.Collect(ctx, episodes, func(_ int, t *rl.Trajectory) error {
 		finished(t)
 		text, err := encode(t)
-		return errors.Join(err, m.client.calls.check(0, len(text)))
+		return errors.Join(err, m.client.keyless(t), m.client.calls.check(0, len(text)))
 	})
 	return trajectories, err
 }

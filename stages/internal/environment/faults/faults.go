@@ -40,7 +40,7 @@ func Break(fault string) bool {
 			write(strings.Repeat("x", 1<<20))
 		}
 	case "notices", "questions": // without end, and without reading
-		line := `{"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}}` + "\n"
+		line := `{"jsonrpc": "2.0", "method": "notifications/elicitation/complete"}` + "\n" // params are missing
 		if fault == "questions" {
 			line = `{"jsonrpc": "2.0", "id": 1, "method": "ping"}` + "\n"
 		}
@@ -87,7 +87,7 @@ func Answer(fault string, id int64, result any) {
 	case "nan":
 		write(line(id, `"result": {"reward": NaN}`))
 	case "null":
-		write(line(id, `"result": {"reward": null, "results": []}`))
+		write(line(id, `"result": {"reward": null, "results": [], "content": [], "inputRequests": {"a": null}}`))
 	case "list":
 		write(line(id, `"result": []`))
 	case "error":
