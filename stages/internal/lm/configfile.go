@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"rcgrpo/internal/nesting"
 	"rcgrpo/stages/internal/token"
 )
 
@@ -37,6 +38,9 @@ func readConfig(dir string) (Config, configFile, error) {
 	text, err := token.ReadSmall(path)
 	if err != nil {
 		return Config{}, nil, fmt.Errorf("model config: %w", err)
+	}
+	if depth, _ := nesting.JSON(text); depth > token.MaxNesting {
+		return Config{}, nil, fmt.Errorf("model config %s is nested deeper than %d", path, token.MaxNesting)
 	}
 	var f configFile
 	if err := json.Unmarshal(text, &f); err != nil {
