@@ -25,8 +25,8 @@ const (
 	maxToken = 1024    // bytes of another token; a reply has thousands
 )
 
-// MaxNesting is the number of levels of a JSON file of a model folder. Checkpoints have it with an indent for each level,
-// so 0.2 MB of numbers below 9,000 brackets took 8 GB. Published files have at most 7.
+// MaxNesting is the number of levels of a JSON file of a model folder. A checkpoint indents each level, so 0.2 MB of
+// numbers below 9,000 brackets took 8 GB. Published files have at most 7.
 const MaxNesting = 16
 
 // Load reads a tokenizer.json of at most 64 MiB.
