@@ -75,7 +75,7 @@ func TestHostileModelFoldersAreRefused(t *testing.T) {
 		"the tokenizer is a link":               {TokenizerFile, link, "is a link to"},
 		"the highest id that a number can be": {TokenizerFile, tokenizer(fmt.Sprintf(`{"a": %d}`, math.MaxInt32), ""),
 			"the highest id is"},
-		"ids far from each other":    {TokenizerFile, tokenizer(`{"a": 0}`, far.String()+last), "an id that follows"},
+		"ids far from each other": {TokenizerFile, tokenizer(`{"a": 0}`, far.String()+last), "an id that follows"},
 		"a tokenizer of many levels": {TokenizerFile, edit(`"decoder": `, `"x": `+nested+`, "decoder": `),
 			"nested deeper than"},
 		"a shape of many levels": {"config.json", edit(`"use_cache": `, `"_name_or_path": `+nested+`, "use_cache": `),

@@ -1,6 +1,7 @@
 package lm
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,7 +12,6 @@ import (
 	"slices"
 	"strings"
 
-	"rcgrpo/internal/nesting"
 	"rcgrpo/stages/internal/token"
 )
 
@@ -39,11 +39,8 @@ func readConfig(dir string) (Config, configFile, error) {
 	if err != nil {
 		return Config{}, nil, fmt.Errorf("model config: %w", err)
 	}
-	if depth, _ := nesting.JSON(text); depth > token.MaxNesting {
-		return Config{}, nil, fmt.Errorf("model config %s is nested deeper than %d", path, token.MaxNesting)
-	}
 	var f configFile
-	if err := json.Unmarshal(text, &f); err != nil {
+	if err := cmp.Or(token.CheckNesting(text), json.Unmarshal(text, &f)); err != nil {
 		return Config{}, nil, fmt.Errorf("model config %s: %w", path, err)
 	}
 	r := configReader{left: maps.Clone(f)}

@@ -25,10 +25,6 @@ const (
 	maxToken = 1024    // bytes of another token; a reply has thousands
 )
 
-// MaxNesting is the number of levels of a JSON file of a model folder. A checkpoint indents each level, so 0.2 MB of
-// numbers below 9,000 brackets took 8 GB. Published files have at most 7.
-const MaxNesting = 16
-
 // Load reads a tokenizer.json of at most 64 MiB.
 func Load(path string) (*Tokenizer, error) {
 	raw, err := readFile(path, maxFile)
@@ -64,8 +60,8 @@ func Parse(raw []byte) (*Tokenizer, error) {
 	if !utf8.Valid(raw) {
 		return nil, fmt.Errorf("tokenizer.json is not valid UTF-8")
 	}
-	if depth, _ := nesting.JSON(raw); depth > MaxNesting {
-		return nil, fmt.Errorf("tokenizer.json is nested deeper than %d", MaxNesting)
+	if err := CheckNesting(raw); err != nil {
+		return nil, fmt.Errorf("tokenizer.json: %w", err)
 	}
 	t := &Tokenizer{ids: map[string]int32{}, byName: map[string]int32{}}
 	if err := json.Unmarshal(raw, &t.file); err != nil {
@@ -355,6 +351,15 @@ func Quote(s string) string {
 		}
 	}
 	return string(append(b, '"'))
+}
+
+// CheckNesting refuses JSON of a model folder with many levels. A checkpoint indents each level, so 0.2 MB of numbers
+// below 9,000 brackets took 8 GB. Published files have at most 7 levels.
+func CheckNesting(text []byte) error {
+	if depth, _ := nesting.JSON(text); depth > 16 {
+		return errors.New("it is nested deeper than 16")
+	}
+	return nil
 }
 
 // ReadSmall reads a file of a model folder of at most 1 MiB, as Open does.
