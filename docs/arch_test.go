@@ -79,7 +79,7 @@ var ladder = map[string]string{
 	"stages/internal/sampling": "engine engine/artifact engine/runs bfcl stages/rl stages/rl/blocks " +
 		"stages/internal/agent stages/internal/chat stages/internal/checkpoint stages/internal/environment " +
 		"stages/internal/lm stages/internal/ranks",
-	"stages/internal/environment":        "bfcl engine/artifact engine/proc stages/rl stages/rl/blocks",
+	"stages/internal/environment":        "bfcl engine/artifact engine/proc internal/nesting stages/rl stages/rl/blocks",
 	"stages/internal/environment/faults": "engine/proc",
 	"stages/internal/gguf":               "stages/internal/lm",
 	"stages/internal/lm":                 "stages/internal/ranks stages/internal/token stages/internal/torch stages/rl",
@@ -89,7 +89,7 @@ var ladder = map[string]string{
 	"stages/internal/resume": "engine/artifact engine/journal",
 	"stages/internal/jinja":  "stages/internal/token",
 	"stages/internal/serve":  "internal/nesting stages/internal/chat stages/internal/token stages/rl stages/rl/blocks",
-	"stages/internal/token":  "",
+	"stages/internal/token":  "internal/nesting",
 	"stages/internal/torch":  "gotch internal/cpu",
 	"stages/internal/train": "engine engine/artifact engine/lang stages/rl stages/rl/blocks " +
 		"stages/internal/checkpoint stages/internal/lm stages/internal/ranks stages/internal/resume stages/internal/torch",

@@ -113,7 +113,7 @@ func (r *Remote) Keys(ctx context.Context) (keys []string, err error) {
 
 // list returns the blobs below a prefix.
 func (r *Remote) list(ctx context.Context, prefix string) (all []blob, err error) {
-	err = r.call(ctx, min(smallLimit, r.Deadline), func(ctx context.Context, progress func()) error {
+	err = r.call(ctx, r.answers, min(smallLimit, r.Deadline), func(ctx context.Context, progress func()) error {
 		all = nil
 		text := 0
 		for b, err := range r.bucket.List(ctx, prefix) {
@@ -218,7 +218,7 @@ func (r *Remote) getFile(ctx context.Context, name string, f artifact.FileInfo, 
 	if f.Bytes == 0 { // nothing is left to ask for
 		return writeFile(to, strings.NewReader(""), f)
 	}
-	err := r.call(ctx, r.Deadline, func(ctx context.Context, progress func()) (err error) {
+	err := r.call(ctx, r.transfers, r.Deadline, func(ctx context.Context, progress func()) (err error) {
 		for range attempts {
 			var body io.ReadCloser
 			if body, err = r.bucket.Get(ctx, name); err != nil {

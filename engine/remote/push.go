@@ -122,7 +122,7 @@ func (r *Remote) pushFile(ctx context.Context, o artifact.Output, f artifact.Fil
 	if in.Info.Size() != f.Bytes {
 		return fmt.Errorf("%s has another size than its manifest", path)
 	}
-	return r.call(ctx, r.Deadline, func(ctx context.Context, progress func()) error {
+	return r.call(ctx, r.transfers, r.Deadline, func(ctx context.Context, progress func()) error {
 		return r.bucket.Put(ctx, objectPrefix(o)+f.Name, io.NewSectionReader(countedAt{in, progress}, 0, f.Bytes))
 	})
 }

@@ -18,9 +18,10 @@ import (
 // finds nothing.
 type Remote struct {
 	lang.Remote
-	store  *artifact.Store
-	bucket bucket
-	slots  chan struct{} // one per transfer
+	store     *artifact.Store
+	bucket    bucket
+	transfers chan struct{} // one per transfer
+	answers   chan struct{} // one per other call: a slow server may hold each transfer for hours
 
 	large     sync.Mutex // of one large manifest, while it is read
 	mu        sync.Mutex
@@ -46,8 +47,9 @@ func Open(site *lang.Site, store *artifact.Store) *Remote {
 }
 
 func open(settings lang.Remote, store *artifact.Store, b bucket) *Remote {
-	return &Remote{Remote: settings, store: store, bucket: b, slots: make(chan struct{}, settings.Parallel),
-		report: func(string, string) {}, reported: map[string]bool{},
+	return &Remote{Remote: settings, store: store, bucket: b, transfers: make(chan struct{}, settings.Parallel),
+		answers: make(chan struct{}, settings.Parallel),
+		report:  func(string, string) {}, reported: map[string]bool{},
 		manifests: map[string]*artifact.Manifest{}, damaged: map[string]bool{}}
 }
 
@@ -100,13 +102,14 @@ var (
 	errSilent  = errors.New("no answer")
 )
 
-// call calls the bucket when a slot is free. f ends with an error if it neither returns nor calls progress within the
-// limit. Errors of the network and of access are reported once. After one of the network no call is made for a minute.
-func (r *Remote) call(ctx context.Context, limit time.Duration,
+// call calls the bucket when one of the slots is free. f ends with an error if it neither returns nor calls progress
+// within the limit. Errors of the network and of access are reported once. After one of the network no call is made for
+// a minute.
+func (r *Remote) call(ctx context.Context, slots chan struct{}, limit time.Duration,
 	f func(ctx context.Context, progress func()) error) error {
 	select {
-	case r.slots <- struct{}{}:
-		defer func() { <-r.slots }()
+	case slots <- struct{}{}:
+		defer func() { <-slots }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -153,7 +156,7 @@ func (r *Remote) judge(err error) error {
 
 // small makes a call that moves few bytes and therefore ends within ten seconds.
 func (r *Remote) small(ctx context.Context, f func(context.Context) error) error {
-	return r.call(ctx, min(smallLimit, r.Deadline), func(ctx context.Context, _ func()) error { return f(ctx) })
+	return r.call(ctx, r.answers, min(smallLimit, r.Deadline), func(ctx context.Context, _ func()) error { return f(ctx) })
 }
 
 // mostParallel bounds the goroutines of each: a result may have 200,000 files.

@@ -257,6 +257,35 @@ func TestTheNetworkRestsAfterAnError(t *testing.T) {
 	}
 }
 
+// slow is a bucket without manifests, whose other objects do not come before the end of a context.
+type slow struct{ bucket }
+
+func (slow) Get(ctx context.Context, name string) (io.ReadCloser, error) {
+	if strings.HasPrefix(name, manifests) {
+		return nil, errMissing
+	}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// A server that sends a byte in each deadline held up all stages of a run, also those without a result there.
+func TestASlowTransferHoldsUpNoOtherStage(t *testing.T) {
+	r := open(lang.Remote{Parallel: 1, Deadline: time.Hour}, nil, slow{})
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	ended := make(chan error)
+	go func() {
+		ended <- r.getFile(ctx, "objects/a", artifact.FileInfo{Bytes: 1}, filepath.Join(t.TempDir(), "a"))
+	}()
+	for len(r.transfers) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if _, err := r.read(ctx, strings.Repeat("a", 64)); err != errMissing {
+		t.Errorf("got %v during a transfer, want %v", err, errMissing)
+	}
+	stop()
+	<-ended
+}
+
 // probe is a bucket with a manifest that is too large. It calls check for each read behind smallManifest bytes.
 type probe struct {
 	bucket

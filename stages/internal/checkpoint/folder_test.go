@@ -52,6 +52,7 @@ func TestHostileModelFoldersAreRefused(t *testing.T) {
 	}
 	const last = `{"id": 1, "content": "last"}`
 	const index = "model.safetensors.index.json"
+	nested := strings.Repeat("[", 9000) + strings.Repeat("]", 9000) // a checkpoint indents each level
 	header := func(text string, more int) func(testing.TB, string) {
 		text += strings.Repeat(" ", more)
 		return write(string(binary.LittleEndian.AppendUint64(nil, uint64(len(text)))) + text)
@@ -75,8 +76,12 @@ func TestHostileModelFoldersAreRefused(t *testing.T) {
 		"the highest id that a number can be": {TokenizerFile, tokenizer(fmt.Sprintf(`{"a": %d}`, math.MaxInt32), ""),
 			"the highest id is"},
 		"ids far from each other": {TokenizerFile, tokenizer(`{"a": 0}`, far.String()+last), "an id that follows"},
-		"too many added tokens":   {TokenizerFile, tokenizer(`{"a": 0}`, many.String()+last), "added tokens; at most"},
-		"a token of megabytes":    {TokenizerFile, tokenizer(`{"`+strings.Repeat("丁", 1<<20)+`": 0}`, ""), "vocab:"},
+		"a tokenizer of many levels": {TokenizerFile, edit(`"decoder": `, `"x": `+nested+`, "decoder": `),
+			"nested deeper than"},
+		"a shape of many levels": {"config.json", edit(`"use_cache": `, `"_name_or_path": `+nested+`, "use_cache": `),
+			"nested deeper than"},
+		"too many added tokens": {TokenizerFile, tokenizer(`{"a": 0}`, many.String()+last), "added tokens; at most"},
+		"a token of megabytes":  {TokenizerFile, tokenizer(`{"`+strings.Repeat("丁", 1<<20)+`": 0}`, ""), "vocab:"},
 		"an unknown family of megabytes": {"config.json",
 			edit(`"qwen2"`, `"`+strings.Repeat("x", 900_000)+`"`), "model_type"},
 		"rotary angles of gigabytes": {"config.json",

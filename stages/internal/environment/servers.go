@@ -24,6 +24,7 @@ import (
 
 	"rcgrpo/bfcl"
 	"rcgrpo/engine/proc"
+	"rcgrpo/internal/nesting"
 	"rcgrpo/stages/rl"
 )
 
@@ -320,11 +321,15 @@ const (
 	maxTools     = 10_000
 	maxToolBytes = 1 << 20 // of all tools; the prompts of most models have room for less
 	maxToolName  = 256
+	maxToolDepth = 100 // as in chat templates; the description of a server is indented by levels
 )
 
 func (l *toolList) add(t rl.Tool) error {
 	if len(t.Name) > maxToolName {
 		return fmt.Errorf("the name of a tool has %d bytes, want at most %d: %.40s…", len(t.Name), maxToolName, t.Name)
+	}
+	if depth, _ := nesting.JSON(t.JSON); depth > maxToolDepth {
+		return fmt.Errorf("the tool %s is nested deeper than %d", t.Name, maxToolDepth)
 	}
 	if l.bytes += len(t.JSON); l.bytes > maxToolBytes || len(l.all) == maxTools {
 		return fmt.Errorf("there are more than %d tools, or %d bytes of them", maxTools, maxToolBytes)

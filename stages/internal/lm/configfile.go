@@ -1,6 +1,7 @@
 package lm
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -39,7 +40,7 @@ func readConfig(dir string) (Config, configFile, error) {
 		return Config{}, nil, fmt.Errorf("model config: %w", err)
 	}
 	var f configFile
-	if err := json.Unmarshal(text, &f); err != nil {
+	if err := cmp.Or(token.CheckNesting(text), json.Unmarshal(text, &f)); err != nil {
 		return Config{}, nil, fmt.Errorf("model config %s: %w", path, err)
 	}
 	r := configReader{left: maps.Clone(f)}

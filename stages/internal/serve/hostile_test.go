@@ -389,14 +389,22 @@ func TestLogprobsInMemoryHaveALimit(t *testing.T) {
 	}
 }
 
-// unreadable is a response whose client reads nothing.
+// unreadable is a response whose client reads nothing, or takes a while for each event.
 type unreadable struct {
 	http.ResponseWriter
-	until time.Time
+	until  time.Time
+	while  time.Duration
+	writes int
 }
 
 func (u *unreadable) SetWriteDeadline(t time.Time) error { u.until = t; return nil }
 func (u *unreadable) Flush()                             {}
+
+func (u *unreadable) Write(b []byte) (int, error) {
+	u.writes++
+	time.Sleep(u.while)
+	return u.ResponseWriter.Write(b)
+}
 
 // Before, it held the reply for the timeout of the request.
 func TestAReplyIsReadWithinAMinute(t *testing.T) {
@@ -410,5 +418,15 @@ func TestAReplyIsReadWithinAMinute(t *testing.T) {
 		if left := time.Until(u.until); left <= 0 || left > time.Minute {
 			t.Errorf("stream %v: the client has %v to read the reply, want a minute", stream, left)
 		}
+	}
+
+	l := newLab(t, "qwen", 64, nil, func(c *Config) { c.Timeout = 100 * time.Millisecond })
+	prompts := strings.Repeat(`"in",`, 63) + `"in"`
+	r := httptest.NewRequest(http.MethodPost, "http://"+l.Addr+"/v1/completions",
+		strings.NewReader(`{"model": "tiny", "prompt": [`+prompts+`], "max_tokens": 1, "stream": true}`))
+	r.Header.Set("Content-Type", "application/json")
+	u := &unreadable{ResponseWriter: httptest.NewRecorder(), while: l.Timeout}
+	if l.ServeHTTP(u, r); u.writes > 2 {
+		t.Errorf("the client had %d events, each for the timeout of the request, want one and an error", u.writes)
 	}
 }

@@ -50,7 +50,11 @@ func respond[Choice any](s *Server, w http.ResponseWriter, q *request, choices [
 	err = s.run(q, choices, func(c *choice, p piece) error {
 		for _, part := range parts(c, p) {
 			head.Choices = []Choice{part}
-			if err := events.send(head); err != nil {
+			err := q.ctx.Err() // a client that takes a minute for each event would hold its replies beyond the timeout
+			if err == nil {
+				err = events.send(head)
+			}
+			if err != nil {
 				return err
 			}
 			head.PromptIDs = nil // they are in the first event

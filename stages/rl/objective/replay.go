@@ -19,8 +19,8 @@ type Rollouts struct {
 // RolloutsOf divides the trajectories of a training, a rollout or an evaluation into updates and groups. A group
 // consists of consecutive trajectories of one update and task; the shortest such sequence gives the size.
 func RolloutsOf(trajectories []*rl.Trajectory) (*Rollouts, error) {
-	if len(trajectories) == 0 {
-		return nil, fmt.Errorf("there are no trajectories")
+	if !slices.ContainsFunc(trajectories, func(t *rl.Trajectory) bool { return !t.Reward.Missing() }) {
+		return nil, fmt.Errorf("there are no trajectories, or none has a reward, as in the log of a server")
 	}
 	r := &Rollouts{Size: len(trajectories)}
 	run := 0

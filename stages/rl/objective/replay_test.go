@@ -89,6 +89,9 @@ func TestRolloutsAreRegroupedFromWholeGroups(t *testing.T) {
 	if _, err := RolloutsOf(stored([][]float64{{1, 0, 1}, {1, 0}})); err == nil {
 		t.Error("groups of two sizes were taken")
 	}
+	if _, err := RolloutsOf([]*rl.Trajectory{{Reward: rl.MissingReward()}}); err == nil { // BatchSizes divided by zero
+		t.Error("trajectories without a reward are accepted")
+	}
 	if _, err := RolloutsOf(nil); err == nil {
 		t.Error("no trajectories were taken")
 	}
