@@ -22,7 +22,7 @@ import (
 
 // Calls bound the calls of a stage that samples from an endpoint. They are in no key.
 type Calls struct {
-	// the stage makes no further call once its calls have cost this much; required unless the price is 0
+	// each seed of the stage makes no further call once its calls have cost this much; required unless the price is 0
 	Budget float64 `hcl:"budget,optional" unit:"dollars"`
 	// how many episodes call the API at once
 	Parallel int `hcl:"parallel,optional" unit:"episodes"`
