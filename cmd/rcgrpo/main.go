@@ -70,7 +70,7 @@ func main() {
 	os.Exit(code)
 }
 
-// A run and a server work for others: they call worksForOthers, and then no limit of memory ends them.
+// The commands run and serve work for others: they call worksForOthers, and then no limit of memory ends them.
 var alone, worksForOthers = context.WithCancel(context.Background())
 
 // limitMemory calls exceeded once this process uses more memory than GOMEMLIMIT, by default 1.75 GiB, and than is

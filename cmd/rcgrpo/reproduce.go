@@ -170,12 +170,11 @@ func (r *reproduction) askForTrust() error {
 }
 
 func (r *reproduction) runAndCompare(page []byte, x *lang.Experiment, store *artifact.Store, pl *plan.Plan) error {
-	worksForOthers()
 	ctx, kill, stop := interrupt.Context(r.stderr())
-	defer stop()
 	view := newDisplay(r.stdout(), nil)
 	err := engine.Run(ctx, pl, engine.Options{Kill: kill}, view.Observe)
 	view.Close()
+	stop() // from here on, a signal ends the command, as the limit of memory does
 	if err != nil {
 		return r.ranWith(err)
 	}
