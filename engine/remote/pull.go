@@ -40,8 +40,8 @@ var findLimit = 50 * time.Second
 var maxListed, maxNames = 5_000_000, 512 << 20
 
 // Find returns the results of the remote store for some keys, without their bytes. A missing or damaged
-// result is absent from the map; except for a missing one the reason is reported. So is one about which the storage does
-// not answer within findLimit. Answers are cached.
+// result is absent from the map, and one about which the storage does not answer within findLimit; except for a missing
+// one the reason is reported. Answers are cached.
 func (r *Remote) Find(ctx context.Context, keys []string) map[string]*artifact.Manifest {
 	found := map[string]*artifact.Manifest{}
 	if r == nil || !r.Pull {
