@@ -138,9 +138,21 @@ func (l *loader) fault(file string, line int, field, format string, args ...any)
 	l.faults = append(l.faults, Fault{filepath.Join(l.dir, file), line, field, fmt.Sprintf(format, args...)})
 }
 
-// read returns the content of a file. It records a fault and returns false if it cannot.
-func (l *loader) read(file string) ([]byte, bool) {
-	raw, err := os.ReadFile(filepath.Join(l.dir, file))
+// maxFile limits a file in bytes; the largest official one has 0.4 MB.
+const maxFile = 16 << 20
+
+// read returns the content of a file. It records a fault and returns false if it cannot. A pipe, a device or a sparse
+// file in a folder of a stranger would end only with the memory, or never.
+func (l *loader) read(file string) (raw []byte, ok bool) {
+	path := filepath.Join(l.dir, file)
+	info, err := os.Stat(path)
+	if err == nil && (!info.Mode().IsRegular() || info.Size() > maxFile) {
+		l.fault(file, 0, "", "it is no plain file of at most %d bytes", maxFile)
+		return nil, false
+	}
+	if err == nil {
+		raw, err = os.ReadFile(path)
+	}
 	if err != nil {
 		l.fault(file, 0, "", "%v", errors.Unwrap(err))
 		return nil, false

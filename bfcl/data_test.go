@@ -168,3 +168,12 @@ func TestErrorOfAMissingFolderNamesMakeBuild(t *testing.T) {
 		t.Errorf("an empty folder: got %v, want a fault per missing file", err)
 	}
 }
+
+func TestAFileThatDoesNotEndIsAFault(t *testing.T) {
+	dir := t.TempDir()
+	must.OK(t, os.CopyFS(dir, os.DirFS(fixtures.Benchmark(t))))
+	path := filepath.Join(dir, "multi_turn_func_doc", "math_api.json")
+	must.OK(t, os.Truncate(path, 1<<40)) // a file of few blocks, whose reading ends the process
+	_, err := LoadData(dir)
+	must.Match(t, err, "it is no plain file of at most")
+}

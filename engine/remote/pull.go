@@ -31,12 +31,17 @@ const (
 	attempts      = 3       // to read an object that the network cuts
 )
 
+// findLimit limits the time of Find: stages wait for it, and a server may answer each request just before smallLimit.
+// Tests lower it.
+var findLimit = 50 * time.Second
+
 // maxListed limits the objects below a prefix, and maxNames the bytes of their names: a list may have pages without
 // end. Tests lower them.
 var maxListed, maxNames = 5_000_000, 512 << 20
 
 // Find returns the results of the remote store for some keys, without their bytes. A missing or damaged
-// result is absent from the map; except for a missing one the reason is reported. Answers are cached.
+// result is absent from the map, and one about which the storage does not answer within findLimit; except for a missing
+// one the reason is reported. Answers are cached.
 func (r *Remote) Find(ctx context.Context, keys []string) map[string]*artifact.Manifest {
 	found := map[string]*artifact.Manifest{}
 	if r == nil || !r.Pull {
@@ -48,13 +53,18 @@ func (r *Remote) Find(ctx context.Context, keys []string) map[string]*artifact.M
 		return known
 	})
 	r.mu.Unlock()
+	limited, stop := context.WithTimeout(ctx, findLimit)
+	defer stop()
 	if len(open) > listAbove {
-		open = r.listed(ctx, open)
+		open = r.listed(limited, open)
 	}
 	each(open, func(key string) error {
-		r.find(ctx, key)
+		r.find(limited, key)
 		return nil
 	})
+	if limited.Err() != nil && ctx.Err() == nil {
+		r.judge(fmt.Errorf("%w about all results for %v", errSilent, findLimit))
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, key := range keys {
@@ -111,9 +121,9 @@ func (r *Remote) Keys(ctx context.Context) (keys []string, err error) {
 	return keys, err
 }
 
-// list returns the blobs below a prefix.
+// list returns the blobs below a prefix. It takes a slot of the transfers, because a list may take hours, too.
 func (r *Remote) list(ctx context.Context, prefix string) (all []blob, err error) {
-	err = r.call(ctx, r.answers, min(smallLimit, r.Deadline), func(ctx context.Context, progress func()) error {
+	err = r.call(ctx, r.transfers, min(smallLimit, r.Deadline), func(ctx context.Context, progress func()) error {
 		all = nil
 		text := 0
 		for b, err := range r.bucket.List(ctx, prefix) {

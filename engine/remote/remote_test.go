@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -268,22 +269,61 @@ func (slow) Get(ctx context.Context, name string) (io.ReadCloser, error) {
 	return nil, ctx.Err()
 }
 
+func (slow) List(ctx context.Context, _ string) iter.Seq2[blob, error] {
+	return func(yield func(blob, error) bool) {
+		<-ctx.Done()
+		yield(blob{}, ctx.Err())
+	}
+}
+
 // A server that sends a byte in each deadline held up all stages of a run, also those without a result there.
 func TestASlowTransferHoldsUpNoOtherStage(t *testing.T) {
-	r := open(lang.Remote{Parallel: 1, Deadline: time.Hour}, nil, slow{})
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
-	ended := make(chan error)
-	go func() {
-		ended <- r.getFile(ctx, "objects/a", artifact.FileInfo{Bytes: 1}, filepath.Join(t.TempDir(), "a"))
-	}()
-	for len(r.transfers) == 0 {
-		time.Sleep(time.Millisecond)
+	for what, transfer := range map[string]func(r *Remote, ctx context.Context) error{
+		"file": func(r *Remote, ctx context.Context) error {
+			return r.getFile(ctx, "objects/a", artifact.FileInfo{Bytes: 1}, filepath.Join(t.TempDir(), "a"))
+		},
+		"list": func(r *Remote, ctx context.Context) error { return r.pushObject(ctx, artifact.Output{}, false) },
+	} {
+		r := open(lang.Remote{Parallel: 1, Deadline: time.Hour}, nil, slow{})
+		ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
+		ended := make(chan error)
+		go func() { ended <- transfer(r, ctx) }()
+		for len(r.transfers)+len(r.answers) == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		if _, err := r.read(ctx, strings.Repeat("a", 64)); err != errMissing {
+			t.Errorf("%s: got %v during a transfer, want %v", what, err, errMissing)
+		}
+		stop()
+		<-ended
 	}
-	if _, err := r.read(ctx, strings.Repeat("a", 64)); err != errMissing {
-		t.Errorf("got %v during a transfer, want %v", err, errMissing)
+}
+
+// late is a bucket that answers at the end of the context only.
+type late struct{ slow }
+
+func (late) Get(ctx context.Context, _ string) (io.ReadCloser, error) { return slow{}.Get(ctx, "") }
+
+// A server that answered each request just in time held up a run before its first stage.
+func TestASlowServerIsNotAskedForLong(t *testing.T) {
+	defer func(limit time.Duration) { findLimit = limit }(findLimit)
+	findLimit = time.Millisecond
+	r := open(lang.Remote{Parallel: 1, Deadline: time.Hour, Pull: true}, nil, late{})
+	got := reports(r)
+	ctx, stop := context.WithTimeout(t.Context(), smallLimit/2)
+	defer stop()
+	for _, n := range []int{3, listAbove + 1} {
+		var keys []string
+		for i := range n {
+			keys = append(keys, fmt.Sprintf("%064x", i))
+		}
+		r.rests = time.Time{}
+		wantEqual(t, "results", len(r.Find(ctx, keys)), 0)
+		must.OK(t, ctx.Err())
+		wantEqual(t, "cached answers", len(r.manifests), 0)
+		wantEqual(t, "rests", time.Now().Before(r.rests), true)
 	}
-	stop()
-	<-ended
+	wantReports(t, got(), "no answer about all results")
 }
 
 // probe is a bucket with a manifest that is too large. It calls check for each read behind smallManifest bytes.
