@@ -41,6 +41,22 @@ func hostilePage(t *testing.T, rows func(yield func(rl.Score) bool)) ([]byte, *a
 	return []byte(htmlOf(t, p)), store
 }
 
+// A few kilobytes of gzip may contain episodes or names that a page has no room for.
+func TestMoreTextThanAPageHasRoomForIsRefused(t *testing.T) {
+	long := strings.Repeat("a", maxEvidenceBytes)
+	for want, row := range map[string]rl.Trajectory{
+		"a page has room for 67108864": {Messages: []rl.Message{{Role: rl.RoleAssistant, Calls: []string{long}}}},
+		"a page has room for 262144":   {Category: long},
+	} {
+		a := &artifact.Artifact{Dir: t.TempDir(), Type: "dataset"}
+		must.OK(t, artifact.WriteRows(a.Dir, rl.DatasetFile, []rl.Trajectory{row}))
+		ev := emptyEvidence()
+		ev.Inputs = []Input{{Role: roleData}}
+		_, err := gather(ev, func(*Input) (*artifact.Artifact, error) { return a, nil }, nil)
+		must.Match(t, err, want)
+	}
+}
+
 func emptyEvidence() *Evidence {
 	return &Evidence{Format: EvidenceFormat, Name: "hostile", Windows: PaperWindows, Document: &page.Page{Drawn: true}}
 }

@@ -63,7 +63,47 @@ func gather(ev *Evidence, open func(*Input) (*artifact.Artifact, error), store *
 		r.Address, r.Kind, r.NoEffect = stage.Address, stage.Kind, stage.NoEffect
 		g.study.Stages = append(g.study.Stages, r)
 	}
-	return g.study, nil
+	return g.study, g.study.checkShown()
+}
+
+// maxNames limits the different names of categories, task sets, reward tokens and origins, in bytes. A page repeats
+// each of them in cells and sources.
+const maxNames = 256 << 10
+
+// checkShown refuses a study with more text than a page may have. To encode it takes many times its memory at once,
+// before the limit of memory is noticed.
+func (s *Study) checkShown() error {
+	size, names := 0, map[string]bool{}
+	for _, t := range s.Transcripts {
+		size += t.Bytes()
+	}
+	for row := range s.scores {
+		names[row.Set], names[row.Category] = true, true
+	}
+	for _, d := range s.TaskSets {
+		for _, task := range d.Tasks {
+			names[task.Category] = true
+		}
+	}
+	for _, d := range s.DataSets {
+		size += d.Examples.Bytes()
+		for _, one := range d.Members {
+			names[one.Category], names[one.Token], names[one.Origin] = true, true, true
+		}
+	}
+	if size > maxEvidenceBytes {
+		return fmt.Errorf("the episodes that the page shows have %d bytes, and a page has room for %d", size,
+			maxEvidenceBytes)
+	}
+	size = 0
+	for name := range names {
+		size += len(name)
+	}
+	if size > maxNames {
+		return fmt.Errorf("the names of categories, task sets, tokens and origins have %d bytes, and a page has room for %d",
+			size, maxNames)
+	}
+	return nil
 }
 
 func compareSeeds(a, b *int64) int {

@@ -76,6 +76,21 @@ func (t *Transcripts) Chosen() (failed, passed []Transcript) {
 	return t.Failed[:failures], t.Passed[:successes]
 }
 
+// Bytes returns about the bytes of the chosen transcripts.
+func (t *Transcripts) Bytes() (n int) {
+	failed, passed := t.Chosen()
+	for _, one := range slices.Concat(failed, passed) {
+		n += len(one.Task) + len(one.Failure)
+		for _, u := range slices.Concat(slices.Concat(one.Further...), one.Messages) {
+			n += 64 + len(u.Text) + len(u.Strip)
+			for _, text := range slices.Concat(u.Calls, u.Results) {
+				n += len(text)
+			}
+		}
+	}
+	return n
+}
+
 // Summary returns the line of the closed transcripts.
 func (t *Transcripts) Summary() string {
 	failed, passed := t.Chosen()
