@@ -134,9 +134,9 @@ func (w *Work) Held() []*os.File {
 //
 //   - Before the stage's process runs: nothing in the store. The kernel releases lock and lease, and the next run
 //     starts the task.
-//   - The engine is killed while the stage runs: a stage with a process of its own continues and commits, a program's
-//     shell becomes a process that commits (shellText), and a stage inside the engine ends. Another run that wants the
-//     key finds the lock held and adopts the stage; `status` reports it as an orphan.
+//   - The engine is killed while the stage runs: the stage's process continues and commits, or the shell of a program
+//     becomes a process that commits (shellText). Another run that wants the key finds the lock held and adopts the
+//     stage; `status` reports it as an orphan.
 //   - The stage's process is killed before its output is complete: its engine gets the exit, discards staging/KEY and
 //     follows the retry block (stageFailed). The scratch folder stays, and the next attempt can resume from it. If the
 //     engine was killed too, the next holder of the lock discards the output in step 3.
