@@ -47,6 +47,7 @@ func TestMoreTextThanAPageHasRoomForIsRefused(t *testing.T) {
 	for want, row := range map[string]rl.Trajectory{
 		"a page has room for 67108864": {Messages: []rl.Message{{Role: rl.RoleAssistant, Calls: []string{long}}}},
 		"a page has room for 262144":   {Category: long},
+		"the episodes that":            {Task: "a", Stop: long},
 	} {
 		a := &artifact.Artifact{Dir: t.TempDir(), Type: "dataset"}
 		must.OK(t, artifact.WriteRows(a.Dir, rl.DatasetFile, []rl.Trajectory{row}))

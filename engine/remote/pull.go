@@ -63,7 +63,7 @@ func (r *Remote) Find(ctx context.Context, keys []string) map[string]*artifact.M
 		return nil
 	})
 	if limited.Err() != nil && ctx.Err() == nil {
-		r.judge(fmt.Errorf("%w about all results for %v", errSilent, findLimit))
+		r.problem("", "%v about all results for %v", errSilent, findLimit)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

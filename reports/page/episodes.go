@@ -80,9 +80,9 @@ func (t *Transcripts) Chosen() (failed, passed []Transcript) {
 func (t *Transcripts) Bytes() (n int) {
 	failed, passed := t.Chosen()
 	for _, one := range slices.Concat(failed, passed) {
-		n += len(one.Task) + len(one.Failure)
+		n += len(one.Task) + len(one.Category) + len(one.Token) + len(one.Origin) + len(one.Failure) + len(one.Stop)
 		for _, u := range slices.Concat(slices.Concat(one.Further...), one.Messages) {
-			n += 64 + len(u.Text) + len(u.Strip)
+			n += 64 + len(u.Role) + len(u.Text) + len(u.Strip)
 			for _, text := range slices.Concat(u.Calls, u.Results) {
 				n += len(text)
 			}
