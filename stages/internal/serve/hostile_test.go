@@ -162,7 +162,7 @@ func TestLogprobThatIsNotFiniteFailsItsReplyOnly(t *testing.T) {
 	l := newLab(t, "qwen", 2, nil, func(c *Config) { c.Log = log })
 	l.Batcher = rl.NewBatcher(notFinite{l.sampler})
 	for prompt, want := range map[string]int{"in the town": 200, "the weather": 500, "the rain": 500} {
-		status, text, _ := l.post("/v1/completions", `{"model": "tiny", "max_tokens": 2, "prompt": "`+prompt+`"}`)
+		status, text, _ := l.post("/v1/completions", `{"model": "tiny", "max_tokens": 2, "seed": 1, "prompt": "`+prompt+`"}`)
 		if status != want {
 			t.Errorf("%s: got %d %s, want %d", prompt, status, text, want)
 		}
