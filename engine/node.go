@@ -46,7 +46,7 @@ type MemoryLimit func(reserved int64, exceeded func(limit uint64))
 
 // NodeMain is the main function of the process of one node, which an engine starts or the shell of a program becomes.
 // It returns the exit code. It appends its events to a file of the run folder, stops on SIGTERM after a checkpoint, and
-// continues if the engine is killed. nil limits no memory.
+// continues if the engine is killed. Without limitMemory, its memory has no limit.
 func NodeMain(runDir, address string, reg lang.Registry, stderr io.Writer, limitMemory MemoryLimit) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()

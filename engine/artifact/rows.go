@@ -19,9 +19,7 @@ import (
 // Rows reads a file of JSON Lines, one T per line, and decompresses it if its name ends in ".gz". It stops at
 // the first error and yields it, with file and line, beside a zero T. Readers keep something of each row, so the file
 // may have RowsBytes and MaxRows, or more rows if it is large.
-func Rows[T any](a *Artifact, file string) iter.Seq2[T, error] {
-	return rowsWithin[T](a.Path(file), false)
-}
+func Rows[T any](a *Artifact, file string) iter.Seq2[T, error] { return ReadRows[T](a.Path(file)) }
 
 // AllRows returns the rows that Rows reads; none after an error. All together, they have at most as many values as one
 // row may have, or one for each 8 bytes of the file.

@@ -321,7 +321,7 @@ func TestASlowServerIsNotAskedForLong(t *testing.T) {
 		wantEqual(t, "results", len(r.Find(ctx, keys)), 0)
 		must.OK(t, ctx.Err())
 		wantEqual(t, "cached answers", len(r.manifests), 0)
-		wantEqual(t, "rests", time.Now().Before(r.rests), false) // what was found is fetched
+		wantEqual(t, "rests", time.Now().Before(r.rests), false) // the results that it named are fetched
 	}
 	wantReports(t, got(), "no answer about all results")
 }

@@ -35,7 +35,7 @@ func (f *Failure) Details() (lines []string) {
 		return nil
 	}
 	for _, line := range f.Lines {
-		if line != f.Text { // with the error, the log of a process ends
+		if line != f.Text { // the log of a process ends with the error
 			lines = append(lines, "| "+line)
 		}
 	}

@@ -81,13 +81,11 @@ func (c *curation) experts(ctx context.Context) error {
 	if len(c.Experts) == 0 {
 		return c.groundTruth(ctx)
 	}
-	err := c.eachRollout(c.Experts, func(t *rl.Trajectory) error {
-		if t.Reward != 1 || !c.isNew(t) {
-			return nil
+	err := c.eachRollout(c.Experts, func(t *rl.Trajectory) {
+		if t.Reward == 1 && c.isNew(t) {
+			t.Token = rl.TokenHigh
+			c.expert = append(c.expert, t)
 		}
-		t.Token = rl.TokenHigh
-		c.expert = append(c.expert, t)
-		return nil
 	})
 	if err == nil && len(c.expert) == 0 {
 		err = errors.New("no rollout in experts has reward 1; sample more (rollout: samples), or take another policy")
@@ -140,7 +138,7 @@ func (c *curation) play(ctx context.Context, own rl.Environment, task *bfcl.Task
 // rollouts collects the failed rollouts of each task, each conversation once.
 func (c *curation) rollouts() error {
 	further := 0
-	err := c.eachRollout(c.Failures, func(t *rl.Trajectory) error {
+	err := c.eachRollout(c.Failures, func(t *rl.Trajectory) {
 		c.sum.Rollouts++
 		switch {
 		case t.Reward.Missing():
@@ -158,7 +156,6 @@ func (c *curation) rollouts() error {
 			}
 			c.byTask[t.Task] = append(c.byTask[t.Task], t)
 		}
-		return nil
 	})
 	if err == nil && c.graded > 0 {
 		c.job.Logf("%s", c.gradedText())
@@ -178,7 +175,7 @@ func (c *curation) gradedText() string {
 
 // eachRollout calls use with each episode of the rollouts. An episode of another task is an error, because it has no
 // expert.
-func (c *curation) eachRollout(rollouts []artifact.Ref, use func(*rl.Trajectory) error) error {
+func (c *curation) eachRollout(rollouts []artifact.Ref, use func(*rl.Trajectory)) error {
 	known := map[string]*bfcl.Task{}
 	for _, task := range c.tasks {
 		known[task.ID] = task
@@ -196,9 +193,7 @@ func (c *curation) eachRollout(rollouts []artifact.Ref, use func(*rl.Trajectory)
 				return fmt.Errorf("the rollouts of stage.%s.%s are on task %s in prompt mode %q, which is not one of "+
 					"the tasks curated here; give both stages the same tasks", ref.Kind, ref.Name, t.Task, t.Prompt)
 			}
-			if err := use(t); err != nil {
-				return err
-			}
+			use(t)
 		}
 	}
 	return nil

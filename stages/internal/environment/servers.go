@@ -225,7 +225,7 @@ type ownTransport struct {
 
 const (
 	mostOpen    = 16        // requests of a session at once: a server can make the client answer any number of its own
-	mostAnswers = 256 << 20 // bytes of an answer in each session, which take six times as much while they are decoded
+	mostAnswers = 256 << 20 // bytes of the answers of all sessions, one for each
 )
 
 func (a *ownTransport) RoundTrip(r *http.Request) (*http.Response, error) {

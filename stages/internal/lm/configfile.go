@@ -1,7 +1,6 @@
 package lm
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -40,7 +39,10 @@ func readConfig(dir string) (Config, configFile, error) {
 		return Config{}, nil, fmt.Errorf("model config: %w", err)
 	}
 	var f configFile
-	if err := cmp.Or(token.CheckNesting(text), json.Unmarshal(text, &f)); err != nil {
+	if err = token.CheckNesting(text); err == nil {
+		err = json.Unmarshal(text, &f)
+	}
+	if err != nil {
 		return Config{}, nil, fmt.Errorf("model config %s: %w", path, err)
 	}
 	r := configReader{left: maps.Clone(f)}
