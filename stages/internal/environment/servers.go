@@ -73,14 +73,35 @@ type session struct {
 const (
 	maxUnasked = 2 * maxLine
 	perMessage = 4 << 10 // bytes that a message takes besides its line
-	perObject  = 64      // bytes that an object or array counts for: the SDK makes hundreds of one of three bytes
+	perMap     = 4 << 10 // bytes that a member counts for whose object the SDK makes with room for 64 keys
+	perObject  = 64      // bytes that another object or array counts for: the SDK makes hundreds of one of three bytes
 	perValue   = 16      // bytes that another value counts for: the SDK makes forty of one of two bytes
 )
 
-// Weigh returns the bytes of a piece of JSON, with perObject for each object and array, and perValue for each comma.
+// mapNames are the names of the members that count for perMap, and how escapes of their letters begin, which encoders
+// do not write.
+var mapNames = [][]byte{[]byte(`"_meta"`), []byte(`"input"`), []byte(`\u005`), []byte(`\u006`), []byte(`\u007`)}
+
+// Weigh returns the bytes of a piece of JSON, with perObject for each object and array, perValue for each comma, and
+// perMap for each of mapNames.
 func Weigh(p []byte) int {
-	return len(p) + perObject*(bytes.Count(p, []byte{'{'})+bytes.Count(p, []byte{'['})) +
+	w := len(p) + perObject*(bytes.Count(p, []byte{'{'})+bytes.Count(p, []byte{'['})) +
 		perValue*bytes.Count(p, []byte{','})
+	for _, name := range mapNames {
+		w += perMap * bytes.Count(p, name)
+	}
+	return w
+}
+
+// scale weighs a text that comes in pieces. It keeps the end of the last piece, because a name can be in two pieces.
+type scale struct{ last []byte }
+
+func (s *scale) weigh(p []byte) int {
+	kept := Weigh(s.last)
+	s.last = append(s.last, p...)
+	w := Weigh(s.last) - kept
+	s.last = slices.Clone(s.last[max(0, len(s.last)-len(`"_meta`)):])
+	return w
 }
 
 var errUnasked = fmt.Errorf("the server has written more than %d bytes, or too many objects, for one call", maxUnasked)
@@ -88,12 +109,13 @@ var errUnasked = fmt.Errorf("the server has written more than %d bytes, or too m
 // metered is the output of the process of a session.
 type metered struct {
 	io.Reader
+	scale
 	left *atomic.Int64
 }
 
-func (m metered) Read(p []byte) (int, error) {
+func (m *metered) Read(p []byte) (int, error) {
 	n, err := m.Reader.Read(p)
-	if m.left.Add(-int64(Weigh(p[:n])+perMessage*bytes.Count(p[:n], []byte{'\n'}))) < 0 {
+	if m.left.Add(-int64(m.weigh(p[:n])+perMessage*bytes.Count(p[:n], []byte{'\n'}))) < 0 {
 		return 0, errUnasked
 	}
 	return n, err
@@ -189,7 +211,7 @@ func (s *Servers) transport(requests context.Context, o *session) (mcp.Transport
 	out, in := io.Pipe()
 	var err error
 	o.process, err = s.start(s.described.Command, o.dir, nil, func(p *process, stdout io.Reader) {
-		_, err := io.Copy(in, metered{stdout, &o.left})
+		_, err := io.Copy(in, &metered{Reader: stdout, left: &o.left})
 		in.CloseWithError(err)
 		if err == errUnasked { // nobody reads what it still writes
 			p.fail(err.Error())
@@ -253,7 +275,7 @@ func (a *ownTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		end()
 		return nil, a.secrets.Error(err)
 	}
-	body := &bounded{answer.Body, a.most, a.most, end}
+	body := &bounded{ReadCloser: answer.Body, most: a.most, left: a.most, end: end}
 	answer.Body = struct {
 		io.Reader
 		io.Closer
@@ -264,6 +286,7 @@ func (a *ownTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 // bounded is the body of an answer. More than most bytes, as Weigh counts them, are an error.
 type bounded struct {
 	io.ReadCloser
+	scale
 	most, left int
 	end        func() // of the request
 }
@@ -275,7 +298,7 @@ func (b *bounded) Close() error {
 
 func (b *bounded) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if b.left -= Weigh(p[:n]); b.left < 0 {
+	if b.left -= b.weigh(p[:n]); b.left < 0 {
 		return 0, fmt.Errorf("the answer has more than %d bytes, or too many objects", b.most)
 	}
 	return n, err

@@ -20,6 +20,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -114,9 +115,10 @@ func says(failure, fault string) bool {
 func TestWhatAServerWritesForOneCallIsLimited(t *testing.T) {
 	var left atomic.Int64
 	for text, n := range map[string]int{"{}\n": maxUnasked / perMessage, "{},": maxUnasked / perObject,
-		"1,": maxUnasked / perValue} {
+		"1,": maxUnasked / perValue, `"_meta":{}`: maxUnasked / perMap, `"inp\u0075t":{}`: maxUnasked / perMap} {
 		left.Store(maxUnasked)
-		_, err := io.Copy(io.Discard, metered{strings.NewReader(strings.Repeat(text, n)), &left})
+		read := iotest.OneByteReader(strings.NewReader(strings.Repeat(text, n)))
+		_, err := io.Copy(io.Discard, &metered{Reader: read, left: &left})
 		must.Match(t, err, "more than 33554432 bytes")
 	}
 }
@@ -577,6 +579,7 @@ func TestAnswersHaveAtMostAsManyObjectsAsTheirLimit(t *testing.T) {
 	objects := strings.Repeat("{},", maxLine/perObject) + "{}"
 	for _, tc := range []struct{ method, result string }{
 		{"tools/list", `{"tools":[` + objects + `]}`},
+		{"tools/list", `{"tools":[` + strings.Repeat(`{"_meta":{}},`, maxLine/perMap) + `{}]}`}, // 2.7 MB took 2.8 GB
 		{"tools/call", `{"content":[` + objects + `]}`},
 		{"tools/call", `{"content":[],"structuredContent":[` + strings.Repeat("1,", maxLine/perValue) + `1]}`},
 	} {
