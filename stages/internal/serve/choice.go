@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 	"unicode/utf8"
 
 	"rcgrpo/stages/internal/chat"
@@ -173,6 +174,14 @@ func (s *Server) run(q *request, choices []*choice, each func(c *choice, p piece
 		}
 	}()
 	if each != nil {
+		go func() { // a client that takes a minute for each event would hold its replies until the timeout
+			sampling.Wait()
+			select {
+			case <-q.ctx.Done():
+			case <-time.After(s.unread):
+				q.cancel()
+			}
+		}()
 		if err := stream(choices, news, each); err != nil {
 			return err
 		}

@@ -39,6 +39,7 @@ var rewardSettings = []string{"high", "low", "none"}
 // request is a request with the settings that both endpoints share.
 type request struct {
 	ctx     context.Context
+	cancel  func()                     // ends ctx
 	encoded func()                     // lets the next request become a prompt
 	fields  map[string]json.RawMessage // not read yet
 	model   string

@@ -50,7 +50,7 @@ func respond[Choice any](s *Server, w http.ResponseWriter, q *request, choices [
 	err = s.run(q, choices, func(c *choice, p piece) error {
 		for _, part := range parts(c, p) {
 			head.Choices = []Choice{part}
-			err := q.ctx.Err() // a client that takes a minute for each event would hold its replies beyond the timeout
+			err := q.ctx.Err() // run ends the context of a client that reads too slowly
 			if err == nil {
 				err = events.send(head)
 			}

@@ -84,6 +84,7 @@ type Server struct {
 	logprobs atomic.Int64 // that these replies may get
 	draining atomic.Bool
 	memory   chat.Memory
+	unread   time.Duration // that a client has for the rest of a stream when all of it is sampled
 }
 
 // mostPrompts is the number of requests that become prompts at once. Together they have at most the bytes of the
@@ -99,7 +100,7 @@ const bytesPerLogprob = 8
 
 // New returns a server.
 func New(c Config) *Server {
-	s := &Server{Config: c, mux: http.NewServeMux(), started: time.Now()}
+	s := &Server{Config: c, mux: http.NewServeMux(), started: time.Now(), unread: time.Minute}
 	s.Prompts = cmp.Or(c.Prompts, semaphore.NewWeighted(max(c.MaxBody, mostPrompts)))
 	s.mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
@@ -227,7 +228,7 @@ func (s *Server) post(handle func(w http.ResponseWriter, r *request) error) http
 		}
 		if err == nil {
 			_ = control.SetReadDeadline(time.Time{}) // the body is read; an expired deadline would cancel the request
-			err = s.answer(w, &request{ctx: ctx, header: w.Header()}, body, handle)
+			err = s.answer(w, &request{ctx: ctx, cancel: cancel, header: w.Header()}, body, handle)
 		}
 		if err == nil {
 			return
