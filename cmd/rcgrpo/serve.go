@@ -46,7 +46,6 @@ func serveCommand() *cobra.Command {
 	f.DurationVar(&s.Drain, "drain", 30*time.Second, "after SIGTERM give replies in progress `TIME`")
 	f.StringVar(&s.Record, "log", "", "append a trajectory per conversation to trajectories.jsonl.gz in the folder `DIR`")
 	return c.does(func(args []string) error {
-		worksForOthers()
 		if s.Slots < 1 || s.Queue < 0 || s.Context < 0 || s.MaxBody < 1 || s.Timeout <= 0 || s.Drain < 0 {
 			return misuse("--slots, --max-body and --timeout must be above 0, --queue, --context and --drain not below")
 		}
@@ -68,6 +67,7 @@ func serveCommand() *cobra.Command {
 		if s.Dir, err = c.checkpointFolder(args); err != nil {
 			return err
 		}
+		worksForOthers()
 		s.Out, s.Log = c.stdout(), c.stderr()
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()

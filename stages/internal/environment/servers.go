@@ -63,6 +63,7 @@ type session struct {
 	process *process // nil with a URL
 	tools   toolList
 	names   map[string]string // of the server, by that of the tool
+	listing atomic.Bool       // until its tools are read
 	left    atomic.Int64      // bytes that the process may write before the next call
 	cancel  func()            // ends the requests to a URL, and what is written to the process
 	secrets *proc.Secrets     // masked in errors, which quote headers of the server
@@ -73,33 +74,41 @@ type session struct {
 const (
 	maxUnasked = 2 * maxLine
 	perMessage = 4 << 10 // bytes that a message takes besides its line
-	perMap     = 4 << 10 // bytes that a member counts for whose object the SDK makes with room for 64 keys
+	perLarge   = 4 << 10 // bytes that a member counts for whose value the SDK makes with room for many
+	perListed  = 512     // bytes that an object counts for besides in a list of tools: the SDK encodes each tool again
 	perObject  = 64      // bytes that another object or array counts for: the SDK makes hundreds of one of three bytes
 	perValue   = 16      // bytes that another value counts for: the SDK makes forty of one of two bytes
 )
 
-// mapNames are the names of the members that count for perMap, and how escapes of their letters begin, which encoders
-// do not write.
-var mapNames = [][]byte{[]byte(`"_meta"`), []byte(`"input"`), []byte(`\u005`), []byte(`\u006`), []byte(`\u007`)}
+// largeNames are the names of the members that count for perLarge, and how escapes of their letters begin, which
+// encoders do not write.
+var largeNames = [][]byte{[]byte(`"_meta"`), []byte(`"input"`), []byte(`"icons"`),
+	[]byte(`\u005`), []byte(`\u006`), []byte(`\u007`)}
 
 // Weigh returns the bytes of a piece of JSON, with perObject for each object and array, perValue for each comma, and
-// perMap for each of mapNames.
+// perLarge for each of largeNames.
 func Weigh(p []byte) int {
 	w := len(p) + perObject*(bytes.Count(p, []byte{'{'})+bytes.Count(p, []byte{'['})) +
 		perValue*bytes.Count(p, []byte{','})
-	for _, name := range mapNames {
-		w += perMap * bytes.Count(p, name)
+	for _, name := range largeNames {
+		w += perLarge * bytes.Count(p, name)
 	}
 	return w
 }
 
 // scale weighs a text that comes in pieces. It keeps the end of the last piece, because a name can be in two pieces.
-type scale struct{ last []byte }
+type scale struct {
+	last    []byte
+	listing *atomic.Bool // tools
+}
 
 func (s *scale) weigh(p []byte) int {
 	kept := Weigh(s.last)
 	s.last = append(s.last, p...)
 	w := Weigh(s.last) - kept
+	if s.listing.Load() {
+		w += perListed * bytes.Count(p, []byte{'{'})
+	}
 	s.last = slices.Clone(s.last[max(0, len(s.last)-len(`"_meta`)):])
 	return w
 }
@@ -146,6 +155,7 @@ func (s *Servers) connect(ctx context.Context, task string) (*session, error) {
 	}
 	o := &session{dir: dir, secrets: s.secrets}
 	o.left.Store(maxUnasked)
+	o.listing.Store(true)
 	requests, end := context.WithCancel(context.WithoutCancel(ctx))
 	o.cancel = func() {
 		end()
@@ -167,6 +177,7 @@ func (s *Servers) connect(ctx context.Context, task string) (*session, error) {
 	if err == nil {
 		err = o.readTools(limited)
 	}
+	o.listing.Store(false)
 	if err != nil {
 		err = o.fault(ctx, "initialize", task, err, s.described.Start)
 	} else if s.described.Server.Tools != nil {
@@ -203,7 +214,7 @@ func (s *Servers) transport(requests context.Context, o *session) (mcp.Transport
 			}
 			headers.Set(name, value)
 		}
-		own := &ownTransport{requests: requests, headers: headers, secrets: s.secrets,
+		own := &ownTransport{requests: requests, headers: headers, secrets: s.secrets, listing: &o.listing,
 			most: min(maxLine, mostAnswers/cap(s.places))} // all sessions may get an answer at once
 		return &mcp.StreamableClientTransport{Endpoint: server.URL, MaxRetries: -1, DisableStandaloneSSE: true,
 			HTTPClient: &http.Client{Transport: own, CheckRedirect: sameOrigin}}, nil
@@ -211,7 +222,7 @@ func (s *Servers) transport(requests context.Context, o *session) (mcp.Transport
 	out, in := io.Pipe()
 	var err error
 	o.process, err = s.start(s.described.Command, o.dir, nil, func(p *process, stdout io.Reader) {
-		_, err := io.Copy(in, &metered{Reader: stdout, left: &o.left})
+		_, err := io.Copy(in, &metered{Reader: stdout, scale: scale{listing: &o.listing}, left: &o.left})
 		in.CloseWithError(err)
 		if err == errUnasked { // nobody reads what it still writes
 			p.fail(err.Error())
@@ -241,6 +252,7 @@ type ownTransport struct {
 	requests context.Context // ends all requests but the one that ends the session
 	headers  http.Header
 	secrets  *proc.Secrets
+	listing  *atomic.Bool
 	most     int          // bytes of an answer
 	open     atomic.Int64 // requests
 }
@@ -275,7 +287,7 @@ func (a *ownTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		end()
 		return nil, a.secrets.Error(err)
 	}
-	body := &bounded{ReadCloser: answer.Body, most: a.most, left: a.most, end: end}
+	body := &bounded{answer.Body, scale{listing: a.listing}, a.most, a.most, end}
 	answer.Body = struct {
 		io.Reader
 		io.Closer

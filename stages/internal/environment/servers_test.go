@@ -114,11 +114,12 @@ func says(failure, fault string) bool {
 
 func TestWhatAServerWritesForOneCallIsLimited(t *testing.T) {
 	var left atomic.Int64
+	var listing atomic.Bool
 	for text, n := range map[string]int{"{}\n": maxUnasked / perMessage, "{},": maxUnasked / perObject,
-		"1,": maxUnasked / perValue, `"_meta":{}`: maxUnasked / perMap, `"inp\u0075t":{}`: maxUnasked / perMap} {
+		"1,": maxUnasked / perValue, `"_meta":{}`: maxUnasked / perLarge, `"inp\u0075t":{}`: maxUnasked / perLarge} {
 		left.Store(maxUnasked)
 		read := iotest.OneByteReader(strings.NewReader(strings.Repeat(text, n)))
-		_, err := io.Copy(io.Discard, &metered{Reader: read, left: &left})
+		_, err := io.Copy(io.Discard, &metered{Reader: read, scale: scale{listing: &listing}, left: &left})
 		must.Match(t, err, "more than 33554432 bytes")
 	}
 }
@@ -579,7 +580,9 @@ func TestAnswersHaveAtMostAsManyObjectsAsTheirLimit(t *testing.T) {
 	objects := strings.Repeat("{},", maxLine/perObject) + "{}"
 	for _, tc := range []struct{ method, result string }{
 		{"tools/list", `{"tools":[` + objects + `]}`},
-		{"tools/list", `{"tools":[` + strings.Repeat(`{"_meta":{}},`, maxLine/perMap) + `{}]}`}, // 2.7 MB took 2.8 GB
+		{"tools/list", `{"tools":[` + strings.Repeat(`{"_meta":{}},`, maxLine/perLarge) + `{}]}`},   // 2.7 MB took 2.8 GB
+		{"tools/list", `{"tools":[` + strings.Repeat("{},", maxLine/perListed) + `{}]}`},            // of 16 sessions: 2.7 GB
+		{"tools/list", `{"tools":[` + strings.Repeat(`{"icons":[{}]},`, maxLine/perLarge) + `{}]}`}, // 3.8 GB
 		{"tools/call", `{"content":[` + objects + `]}`},
 		{"tools/call", `{"content":[],"structuredContent":[` + strings.Repeat("1,", maxLine/perValue) + `1]}`},
 	} {
