@@ -311,7 +311,11 @@ func (b *bounded) Close() error {
 func (b *bounded) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if b.left -= b.weigh(p[:n]); b.left < 0 {
-		return 0, fmt.Errorf("the answer has more than %d bytes, or too many objects", b.most)
+		err = fmt.Errorf("the answer has more than %d bytes, or too many objects", b.most)
+		if b.most < maxLine {
+			err = fmt.Errorf("%w; with fewer processes each may have more", err)
+		}
+		return 0, err
 	}
 	return n, err
 }
