@@ -99,7 +99,7 @@ func Weigh(p []byte) int {
 // scale weighs a text that comes in pieces. It keeps the end of the last piece, because a name can be in two pieces.
 type scale struct {
 	last    []byte
-	listing *atomic.Bool // tools
+	listing *atomic.Bool // that of the session
 }
 
 func (s *scale) weigh(p []byte) int {
