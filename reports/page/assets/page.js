@@ -148,7 +148,8 @@
       Object.assign(options.yAxis[0], { show: false, max: layout.height });
       Object.assign(options.grid[0], { top: 0, left: layout.left, right: layout.right, bottom: 36, containLabel: false });
       Object.assign(options.xAxis[0].axisLabel, { showMaxLabel: false, showMinLabel: false, formatter: v => (v > 0 ? "+" : "") + String(v).replace("-", "−") });
-      Object.assign(options.xAxis[0], { splitLine: { show: false }, nameGap: 20 });
+      const room = place.clientWidth - layout.left - layout.right; // a label takes up to 50 pixels
+      Object.assign(options.xAxis[0], { splitLine: { show: false }, nameGap: 20, splitNumber: Math.min(5, Math.max(2, Math.floor(room / 50))) });
       options.tooltip.formatter = p => element("div", {}, ...p.name.split("\n").map(text => element("div", {}, text)),
         typeof p.value[4] === "number" ? element("div", { color: soft }, "detectable: ± " + digits(p.value[4]) + (p.value[5] > 0 ? "   matters: ± " + digits(p.value[5]) : "")) : "");
     } else if (options.series.some(s => s.renderItem === "span")) {
