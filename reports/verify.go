@@ -39,8 +39,9 @@ type Difference struct {
 // OK reports whether nothing differs.
 func (v *Verification) OK() bool { return len(v.Faults) == 0 && len(v.Differences) == 0 }
 
-// NumbersHold reports whether every artifact is as recorded and every value as recomputed. Other parts may differ.
-func (v *Verification) NumbersHold() bool {
+// ValuesHold reports whether every artifact is as recorded, and every value in the document of the page as recomputed.
+// The text that the file shows may differ, in numbers too: only the first place is known where it does (checkBytes).
+func (v *Verification) ValuesHold() bool {
 	return len(v.Faults) == 0 && !slices.ContainsFunc(v.Differences,
 		func(d Difference) bool { return !strings.Contains(d.Where, " ") })
 }

@@ -101,7 +101,7 @@ func TestAForgedDocumentIsFound(t *testing.T) {
 		forged.Document.Evidence = page.Packed(text)
 		must.OK(t, forged.Document.HTML(&b))
 		v := verified(t, b.Bytes(), store)
-		if v.NumbersHold() || !slices.ContainsFunc(v.Differences, func(d Difference) bool { return d.Where == ids[at] }) {
+		if v.ValuesHold() || !slices.ContainsFunc(v.Differences, func(d Difference) bool { return d.Where == ids[at] }) {
 			t.Errorf("%s is forged: got %+v", ids[at], v.Differences)
 		}
 	}
@@ -230,8 +230,8 @@ func TestAChangedByteOfThePageIsFound(t *testing.T) {
 		if len(v.Differences) != 1 || !strings.Contains(v.Differences[0].Where, change.where) {
 			t.Errorf("%s: got %+v, want one difference at %s", name, v.Differences, change.where)
 		}
-		if v.NumbersHold() != (!strings.HasPrefix(name, "a cell")) {
-			t.Errorf("%s: got NumbersHold %v", name, v.NumbersHold())
+		if v.ValuesHold() != (!strings.HasPrefix(name, "a cell")) {
+			t.Errorf("%s: got ValuesHold %v", name, v.ValuesHold())
 		}
 	}
 	random := rand.New(rand.NewPCG(3, 4))

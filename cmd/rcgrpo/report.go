@@ -58,11 +58,8 @@ func (c *command) report(x *lang.Experiment, targets []string, bundle string) er
 	if err != nil {
 		return err
 	}
-	o := plan.Options{Targets: targets}
-	if bundle != "" { // the page records the experiment's files; a comment in them may have changed since
-		o.Replace = targets
-	}
-	p, err := plan.New(x, store, o)
+	// A page depends on more than its key: on this version, and on comments in the experiment's files, which it records.
+	p, err := plan.New(x, store, plan.Options{Targets: targets, Replace: targets})
 	if err != nil {
 		return err
 	}
@@ -78,7 +75,11 @@ func (c *command) report(x *lang.Experiment, targets []string, bundle string) er
 	}
 	ctx, kill, stop := interrupt.Context(c.stderr())
 	defer stop()
-	if err := engine.Run(ctx, p, engine.Options{Kill: kill}, func(runs.Event) {}); err != nil {
+	if err := engine.Run(ctx, p, engine.Options{Kill: kill}, func(e runs.Event) {
+		if e.Kind == runs.EventNote { // such as a file of the user in the place of the page
+			fmt.Fprintf(c.stderr(), "%s: %s\n", e.Address, e.Text)
+		}
+	}); err != nil {
 		return err
 	}
 	for _, n := range p.Nodes {

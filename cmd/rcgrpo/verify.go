@@ -134,9 +134,9 @@ func printVerification(w io.Writer, v *reports.Verification, page string) error 
 	}
 	verdict := "everything follows from the artifacts"
 	if !v.OK() {
-		if v.NumbersHold() {
-			fmt.Fprintln(&b, "All numbers are correct. The rest differs, as between versions of rcgrpo; "+
-				"if this version made the page, the page was edited.")
+		if v.ValuesHold() {
+			fmt.Fprintln(&b, "The values in the data of the page are correct. Its text differs: another version of rcgrpo "+
+				"made it, or somebody edited it, and then it may show other numbers. rcgrpo report writes a page again.")
 		}
 		verdict = fmt.Sprintf("%d damaged or changed artifacts, files and calls, %s", len(v.Faults),
 			english.Plural(len(v.Differences), "difference", ""))
