@@ -711,7 +711,7 @@ func TestFaultsOfServersWithAddress(t *testing.T) {
 	})
 	s, log := notes(t, map[string]string{}, at)
 	must.OK(t, s.check(t.Context()))
-	s.described.Start, s.described.Step = 6*time.Second, 6*time.Second
+	s.described.Start, s.described.Step = 15*time.Second, 15*time.Second
 	texts := faulty(s, addressErrors)
 	for i, e := range played(t, s, tasksOf(t, s, texts...)) {
 		want, bad := addressErrors[texts[i]]
