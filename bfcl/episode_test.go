@@ -317,6 +317,11 @@ func TestErrorsOfTaskStartNameTheReason(t *testing.T) {
 		"root without name": {func(t *Task) {
 			t.InitialConfig = json.RawMessage(`{"GorillaFileSystem": {"root": {}}}`)
 		}, "IndexError"},
+		"large config": {func(t *Task) {
+			t.InitialConfig = json.RawMessage(`{"TicketAPI": {"ticket_queue": [` + strings.Repeat("{},", 1<<17) + `{}]}}`)
+		}, "initial_config has more than 1048576 bytes"},
+		"long truth": {func(t *Task) { t.Turns[0].GroundTruth = []string{"f(" + strings.Repeat("f(),", 1<<15) + ")"} },
+			"a call of the ground truth has 131075 bytes, want at most 131072"},
 		"no turns":      {func(t *Task) { t.Turns = nil }, "no turns"},
 		"long, no data": {func(t *Task) { t.Category = "long_context" }, "long-context constant"},
 	} {

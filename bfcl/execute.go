@@ -1,6 +1,7 @@
 package bfcl
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +19,13 @@ type world struct {
 	parsed    map[string]*py.Call // text of a ground-truth call -> the parsed call; nil if it is not a call by name
 }
 
+// Every episode has copies of the initial state and of values of a ground-truth call, in far more memory than they have
+// bytes: 16 MiB took 8 GB in eight episodes. Official tasks have 4 kB of both.
+const (
+	maxInitial = 1 << 20   // limit of the initial state (py.Weigh)
+	maxTruth   = 128 << 10 // limit of the text of a ground-truth call
+)
+
 // newWorld loads the initial state of a task. long has the constants of long_context.json by name, and may be nil
 // unless the task is of the category long_context. The error names the task and the class.
 func newWorld(t *Task, long map[string]py.Value, today time.Time) (*world, error) {
@@ -30,6 +38,9 @@ func newWorld(t *Task, long map[string]py.Value, today time.Time) (*world, error
 		var ok bool
 		if config, ok = v.(*py.Dict); !ok {
 			return nil, taskError(t, "initial_config is "+py.TypeName(v)+", want an object of class names")
+		}
+		if py.Weigh(maxInitial, config) > maxInitial {
+			return nil, taskError(t, fmt.Sprintf("initial_config has more than %d bytes, and at least 8 for each value", maxInitial))
 		}
 	}
 	w := &world{task: t, today: today, parsed: map[string]*py.Call{}}
@@ -56,6 +67,9 @@ func newWorld(t *Task, long map[string]py.Value, today time.Time) (*world, error
 	}
 	for _, turn := range t.Turns {
 		for _, call := range turn.GroundTruth {
+			if len(call) > maxTruth {
+				return nil, taskError(t, fmt.Sprintf("a call of the ground truth has %d bytes, want at most %d", len(call), maxTruth))
+			}
 			w.parsed[call] = callByName(call)
 		}
 	}
