@@ -38,7 +38,7 @@ type Data struct {
 	digest string               // as dataDigest, in hexadecimal
 
 	worlds     sync.Map // cache, *Task -> *world
-	worldCount atomic.Int64
+	worldBytes atomic.Int64
 }
 
 // ToolDoc is the official description of one tool.
@@ -262,8 +262,11 @@ func (l *loader) readDocs() {
 	}
 }
 
-// maxWorlds limits the number of cached initial states.
-const maxWorlds = 4096
+// Limits of the cached initial states. Those of the official tasks count for 2.5 MiB.
+const (
+	maxWorlds  = 8 << 20 // bytes of their texts
+	smallWorld = 2 << 10 // bytes that each counts for besides
+)
 
 // world returns the loaded initial state of a task, and caches it for later episodes until today changes. A nil d has
 // no long-context constants and no cache.
@@ -275,9 +278,9 @@ func (d *Data) world(t *Task, today time.Time) (*world, error) {
 		return w.(*world), nil
 	}
 	w, err := newWorld(t, d.long, today)
-	if err == nil && d.worldCount.Load() < maxWorlds {
+	if err == nil && d.worldBytes.Load() < maxWorlds {
 		if _, known := d.worlds.Swap(t, w); !known {
-			d.worldCount.Add(1)
+			d.worldBytes.Add(int64(w.bytes))
 		}
 	}
 	return w, err

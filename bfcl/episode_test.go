@@ -319,9 +319,11 @@ func TestErrorsOfTaskStartNameTheReason(t *testing.T) {
 		}, "IndexError"},
 		"large config": {func(t *Task) {
 			t.InitialConfig = json.RawMessage(`{"TicketAPI": {"ticket_queue": [` + strings.Repeat("{},", 1<<17) + `{}]}}`)
-		}, "initial_config has more than 1048576 bytes"},
+		}, "initial_config has more than 262144 bytes"},
+		"many calls": {func(t *Task) { t.Turns[0].GroundTruth = slices.Repeat([]string{"ls()"}, 257) },
+			"its ground truth has more than 256 calls"},
 		"long truth": {func(t *Task) { t.Turns[0].GroundTruth = []string{"f(" + strings.Repeat("f(),", 1<<15) + ")"} },
-			"a call of the ground truth has 131075 bytes, want at most 131072"},
+			"its ground truth has more than 131072 bytes"},
 		"no turns":      {func(t *Task) { t.Turns = nil }, "no turns"},
 		"long, no data": {func(t *Task) { t.Category = "long_context" }, "long-context constant"},
 	} {

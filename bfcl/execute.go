@@ -16,20 +16,27 @@ type world struct {
 	task      *Task
 	today     time.Time
 	instances []api.Instance      // one per class of the task
+	bytes     int                 // it counts for in the cache
 	parsed    map[string]*py.Call // text of a ground-truth call -> the parsed call; nil if it is not a call by name
 }
 
-// Every episode has copies of the initial state and of values of a ground-truth call, in far more memory than they have
-// bytes: 16 MiB took 8 GB in eight episodes. Official tasks have 4 kB of both.
+// Every episode has copies of the initial state and of the values of ground-truth calls, in far more memory than they
+// have bytes: 16 MiB took 8 GB in eight episodes. To match 3,000 equal calls took minutes. Official tasks have 4 kB of
+// the state, and two dozen calls.
 const (
-	maxInitial = 1 << 20   // limit of the initial state (py.Weigh)
-	maxTruth   = 128 << 10 // limit of the text of a ground-truth call
+	maxInitial = 256 << 10 // limit of the initial state, as JSON and as py.Weigh counts it
+	maxTruth   = 128 << 10 // limit of the text of a ground truth
+	maxCalls   = 256       // limit of its calls
 )
 
 // newWorld loads the initial state of a task. long has the constants of long_context.json by name, and may be nil
 // unless the task is of the category long_context. The error names the task and the class.
 func newWorld(t *Task, long map[string]py.Value, today time.Time) (*world, error) {
 	config := py.NewDict()
+	large := taskError(t, fmt.Sprintf("initial_config has more than %d bytes, or with 8 for each value", maxInitial))
+	if len(t.InitialConfig) > maxInitial {
+		return nil, large
+	}
 	if len(t.InitialConfig) > 0 {
 		v, err := py.FromJSON(t.InitialConfig)
 		if err != nil {
@@ -40,7 +47,7 @@ func newWorld(t *Task, long map[string]py.Value, today time.Time) (*world, error
 			return nil, taskError(t, "initial_config is "+py.TypeName(v)+", want an object of class names")
 		}
 		if py.Weigh(maxInitial, config) > maxInitial {
-			return nil, taskError(t, fmt.Sprintf("initial_config has more than %d bytes, and at least 8 for each value", maxInitial))
+			return nil, large
 		}
 	}
 	w := &world{task: t, today: today, parsed: map[string]*py.Call{}}
@@ -65,14 +72,19 @@ func newWorld(t *Task, long map[string]py.Value, today time.Time) (*world, error
 		}
 		w.instances = append(w.instances, instance)
 	}
+	calls, truth := 0, 0
 	for _, turn := range t.Turns {
+		if calls += len(turn.GroundTruth); calls > maxCalls {
+			return nil, taskError(t, fmt.Sprintf("its ground truth has more than %d calls", maxCalls))
+		}
 		for _, call := range turn.GroundTruth {
-			if len(call) > maxTruth {
-				return nil, taskError(t, fmt.Sprintf("a call of the ground truth has %d bytes, want at most %d", len(call), maxTruth))
+			if truth += len(call); truth > maxTruth {
+				return nil, taskError(t, fmt.Sprintf("its ground truth has more than %d bytes", maxTruth))
 			}
 			w.parsed[call] = callByName(call)
 		}
 	}
+	w.bytes = smallWorld + len(t.InitialConfig) + truth
 	return w, nil
 }
 

@@ -93,9 +93,7 @@ func (ev *Evidence) storedFiles(store *artifact.Store) (map[string]string, error
 		errs = append(errs, add(in.Address, in.Key, in.Ref.Port))
 	}
 	for _, stage := range ev.Stages {
-		if stage.Key != "" {
-			errs = append(errs, add(stage.Address, stage.Key))
-		}
+		errs = append(errs, add(stage.Address, stage.Key))
 	}
 	return files, errors.Join(errs...)
 }

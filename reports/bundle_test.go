@@ -78,6 +78,7 @@ func TestInvalidEvidenceIsRefused(t *testing.T) {
 		"a page has two windows or none":   func(ev *Evidence) { ev.Windows.Late = -5 },
 		"5001 inputs":                      func(ev *Evidence) { ev.Inputs = make([]Input, maxInputs+1) },
 		"5001 stages":                      func(ev *Evidence) { ev.Stages = make([]StageRef, maxStages+1) },
+		"names the stage a twice":          func(ev *Evidence) { ev.Stages = []StageRef{{Address: "a"}, {Address: "a"}} },
 		"101 uses of one artifact":         func(ev *Evidence) { ev.Inputs = slices.Repeat([]Input{{Role: "x"}}, 101) },
 		"1001 sections":                    func(ev *Evidence) { ev.Sections = []Section{{Show: make([]string, maxChosen)}} },
 		"does not name two arms":           func(ev *Evidence) { ev.Compare = []Comparison{{Pairs: [][]string{{"a"}}}} },
@@ -175,7 +176,7 @@ func TestARecordThatManyStagesNameIsReadOnce(t *testing.T) {
 	staging := must.Get(store.Begin(key))(t)
 	dir := must.Get(staging.Dir("calls"))(t)
 	must.OK(t, os.WriteFile(filepath.Join(dir, "cost.json"), []byte("{}"), 0o600))
-	must.Get(staging.Commit(artifact.Manifest{Key: key, Address: "stage.eval.arm", Parts: parts},
+	must.Get(staging.Commit(artifact.Manifest{Key: key, Kind: "sft", Address: "stage.eval.arm", Parts: parts},
 		map[string]string{"calls": "calls"}))(t)
 	ev := emptyEvidence()
 	for i := range 100 {

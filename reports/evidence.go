@@ -47,7 +47,7 @@ type Evidence struct {
 // EvidenceFormat is the version of the pages that this program writes, verifies and reproduces. It is the version of
 // the kind: a page of another version has other text, other tables or other evidence, and would differ from the
 // recomputed page although its numbers hold.
-const EvidenceFormat = 21
+const EvidenceFormat = 22
 
 // manifestAddress names the manifest of a stage in a Source.
 func manifestAddress(address string) string { return address + ".manifest" }
@@ -159,12 +159,11 @@ func (in *Input) port() string { return in.Address + "." + in.Ref.Port }
 
 // StageRef names a stage whose settings, cost and digests the page shows. They come from the manifest of its key.
 type StageRef struct {
-	Address  string            `json:"address"`
-	Kind     string            `json:"kind"`
-	Key      string            `json:"key,omitempty"`       // "" if the store had no result
-	Manifest string            `json:"manifest,omitempty"`  // fingerprint
-	Settings map[string]string `json:"settings,omitempty"`  // settings of a stage without a result
-	NoEffect []string          `json:"no_effect,omitempty"` // settings without effect in combination with the others
+	Address  string   `json:"address"`
+	Kind     string   `json:"kind"`
+	Key      string   `json:"key"`
+	Manifest string   `json:"manifest"`            // fingerprint
+	NoEffect []string `json:"no_effect,omitempty"` // settings without effect in combination with the others
 	// Card is the file of the result that describes a model or an endpoint, of the digest in the manifest. The page
 	// contains it, so that a page is verified without the weights.
 	Card string `json:"card,omitempty"`
@@ -313,7 +312,7 @@ func (ev *Evidence) check() error {
 		}
 		chosen += len(ev.References[i].Counts) + len(ev.References[i].Others)
 	}
-	uses, most := map[string]int{}, 0
+	uses, most, named := map[string]int{}, 0, map[string]bool{}
 	for _, in := range ev.Inputs {
 		if use := in.Role + " " + in.Key + in.Ref.Port; in.Role != roleReplay { // several stages play the same tasks
 			uses[use]++
@@ -326,9 +325,18 @@ func (ev *Evidence) check() error {
 		}
 		return nil
 	}
-	return cmp.Or(limit(len(ev.Inputs), maxInputs, "inputs"), limit(len(ev.Stages), maxStages, "stages"),
+	if err := cmp.Or(limit(len(ev.Inputs), maxInputs, "inputs"), limit(len(ev.Stages), maxStages, "stages"),
 		limit(most, maxUses, "uses of one artifact"),
-		limit(chosen, maxChosen, "sections, pairs, maps, notes, arms and failures"))
+		limit(chosen, maxChosen, "sections, pairs, maps, notes, arms and failures")); err != nil {
+		return err
+	}
+	for _, stage := range ev.Stages {
+		if named[stage.Address] {
+			return fmt.Errorf("it names the stage %s twice", stage.Address)
+		}
+		named[stage.Address] = true
+	}
+	return nil
 }
 
 // Value returns a value of the page that has a source, by its id with or without "#".

@@ -210,11 +210,9 @@ func (s *Study) runLine() string {
 	}
 	seconds := 0.0
 	var codes []string
-	for _, r := range s.Stages {
-		if r.Manifest != nil {
-			seconds += r.Manifest.Seconds
-			page.IndexOrAppend(&codes, page.Prefix(r.Manifest.Revision, 10))
-		}
+	for _, m := range s.results() {
+		seconds += m.Seconds
+		page.IndexOrAppend(&codes, page.Prefix(m.Revision, 10))
 	}
 	if seconds > 0 {
 		add("%s of stage time", runs.DurationText(seconds))

@@ -20,7 +20,7 @@ type gathering struct {
 	study *Study
 }
 
-// gather reads the inputs and stages of the evidence. store may be nil if no stage has a key.
+// gather reads the inputs and stages of the evidence. store may be nil if the evidence has no stages.
 func gather(ev *Evidence, open func(*Input) (*artifact.Artifact, error), store *artifact.Store) (*Study, error) {
 	g := &gathering{}
 	g.study = &Study{Name: ev.Name, Question: ev.Question, Expect: ev.Expect, Notes: ev.notes(), Windows: ev.Windows,
@@ -50,14 +50,14 @@ func gather(ev *Evidence, open func(*Input) (*artifact.Artifact, error), store *
 	g.study.sortArms(ev.Arms)
 	results := once(func(key string) (Stage, error) { return readResult(key, store) })
 	for _, stage := range ev.Stages {
-		r, err := Stage{Settings: stage.Settings}, error(nil)
-		if stage.Key != "" {
-			r, err = results(stage.Key)
-		}
+		r, err := results(stage.Key)
 		if err != nil {
 			return nil, fmt.Errorf("%s, key %s: %w", stage.Address, stage.Key, err)
 		}
-		if r.Card = stage.Card; r.Card != "" && (r.Manifest == nil || !checkCard(r.Manifest, r.Card)) {
+		if r.Manifest.Kind != stage.Kind { // which decides on the paper's settings
+			return nil, fmt.Errorf("%s: the page says %s, its record %s", stage.Address, stage.Kind, r.Manifest.Kind)
+		}
+		if r.Card = stage.Card; r.Card != "" && !checkCard(r.Manifest, r.Card) {
 			return nil, fmt.Errorf("%s: the description of its model is not the file that its record names", stage.Address)
 		}
 		r.Address, r.Kind, r.NoEffect = stage.Address, stage.Kind, stage.NoEffect

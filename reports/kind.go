@@ -470,8 +470,8 @@ func (s *settings) declared(x *lang.Experiment, node *lang.Node) (*Evidence, err
 	return ev, nil
 }
 
-// newEvidence lists the inputs of the page that exist and all stages behind them, those without a result by their
-// settings; it returns the store too.
+// newEvidence lists the inputs of the page that exist, and all stages behind them that have results; it returns the
+// store too.
 func (s *settings) newEvidence(job *engine.Job) (*Evidence, *artifact.Store, error) {
 	node := job.Experiment.Node(job.Address)
 	ev, err := s.declared(job.Experiment, node)
@@ -539,11 +539,13 @@ func (a *ancestry) addStages(n *lang.Node) error {
 		if err := a.addStages(in.From); err != nil {
 			return err
 		}
-		stage, err := stageRef(in.From, a.store, a.made[address])
-		if err != nil {
-			return err
+		if m := a.made[address]; m != nil {
+			stage, err := stageRef(in.From, a.store, m)
+			if err != nil {
+				return err
+			}
+			a.ev.Stages = append(a.ev.Stages, stage)
 		}
-		a.ev.Stages = append(a.ev.Stages, stage)
 		a.addCalls(in)
 	}
 	return nil
@@ -557,26 +559,15 @@ func ancestor(m, reader *artifact.Manifest, in lang.Input) *artifact.Manifest {
 	return m
 }
 
-// stageRef names a node by its manifest, or by its settings without a manifest.
-func stageRef(n *lang.Node, store *artifact.Store, m *artifact.Manifest) (StageRef, error) {
-	stage := StageRef{Address: n.Address, Kind: n.Kind.Name}
-	if m == nil {
-		stage.Settings = map[string]string{}
-	} else {
-		stage.Key = m.Key
-		stage.Manifest, _ = fingerprint(m, nil)
-		var err error
-		if stage.Card, err = readCard(store, m); err != nil {
-			return stage, err
-		}
-	}
+// stageRef names a node and its manifest.
+func stageRef(n *lang.Node, store *artifact.Store, m *artifact.Manifest) (stage StageRef, err error) {
+	stage = StageRef{Address: n.Address, Kind: n.Kind.Name, Key: m.Key}
+	stage.Manifest, _ = fingerprint(m, nil)
 	for _, setting := range n.Settings {
 		if setting.NoEffect != "" {
 			stage.NoEffect = append(stage.NoEffect, setting.Name)
 		}
-		if m == nil && setting.InKey {
-			stage.Settings[setting.Name] = setting.Value
-		}
 	}
-	return stage, nil
+	stage.Card, err = readCard(store, m)
+	return stage, err
 }

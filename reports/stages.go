@@ -196,8 +196,6 @@ func (s *Study) runsTable() *page.Table {
 		if m == nil {
 			continue
 		}
-		sum += m.Seconds
-		cpu += m.CPUSeconds
 		recorded := func(rows string) page.Source { return page.SourceOf(manifestAddress(r.Address), rows, "as recorded") }
 		took := func(seconds float64, source page.Source) page.Cell {
 			return page.Cell{Text: runs.DurationText(seconds), Value: &seconds, Source: source}
@@ -220,10 +218,27 @@ func (s *Study) runsTable() *page.Table {
 		t.Add(page.NoArm, append(cells, page.Text("%s", peak).From(recorded("peak_bytes")),
 			page.Text("%s", m.Device).From(recorded("device")))...)
 	}
+	for _, m := range s.results() {
+		sum += m.Seconds
+		cpu += m.CPUSeconds
+	}
 	t.Notes = []string{"From the manifests of the shown artifacts, including those of earlier runs: " +
 		runs.DurationText(sum) + " of stage time in total, in which processors computed for " +
 		runs.DurationText(cpu) + "."}
 	return t
+}
+
+// results returns the manifest of each result once: several stages may share one.
+func (s *Study) results() []*artifact.Manifest {
+	var all []*artifact.Manifest
+	seen := map[string]bool{} // keys
+	for _, r := range s.Stages {
+		if m := r.Manifest; m != nil && !seen[m.Key] {
+			seen[m.Key] = true
+			all = append(all, m)
+		}
+	}
+	return all
 }
 
 // megabytes formats a number of bytes. One unit keeps a column comparable.

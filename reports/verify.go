@@ -138,9 +138,7 @@ func (ev *Evidence) fetch(store *artifact.Store, r *remote.Remote) error {
 	for range 2 { // fetched manifests name further ports
 		need := map[string][]string{}
 		for _, stage := range ev.Stages {
-			if stage.Key != "" {
-				need[stage.Key] = nil
-			}
+			need[stage.Key] = nil
 		}
 		for _, in := range ev.ports(store) {
 			need[in.Key] = append(need[in.Key], in.Ref.Port)
@@ -201,9 +199,6 @@ func (v *Verification) checkArtifacts(ev *Evidence, store *artifact.Store) map[s
 		}
 	}
 	for _, stage := range ev.Stages {
-		if stage.Key == "" {
-			continue
-		}
 		got, err := print(stage.Key)
 		if err != nil {
 			damaged[manifestAddress(stage.Address)] = true

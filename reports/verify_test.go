@@ -105,6 +105,11 @@ func TestAForgedDocumentIsFound(t *testing.T) {
 			t.Errorf("%s is forged: got %+v", ids[at], v.Differences)
 		}
 	}
+	record := slices.IndexFunc(ev.Stages, func(r StageRef) bool { return r.Kind == "sft" })
+	other := must.Get(ReadEvidence(html))(t)
+	other.Stages[record].Kind = "grpo" // of which the paper has other settings
+	_, err := gather(other, opener(store), store)
+	must.Match(t, err, "the page says grpo, its record sft")
 	library := bytes.LastIndex(html[:bytes.LastIndex(html, []byte("<script>"))], []byte("<script>")) + len("<script>")
 	for _, end := range []int{library, len(html) - 1} { // the library is one long write
 		if v := verified(t, html[:end], store); v.OK() {
@@ -154,7 +159,7 @@ func TestAPageOfAnotherVersionIsRefusedWithAWayOut(t *testing.T) {
 	for evidence, want := range map[string][]string{
 		`{"format": 1, "arms": {"a": 1}, "tables": "none"}`: {"an older version of rcgrpo made the page",
 			"renew it with `rcgrpo report`"},
-		`{"format": 2, "name": "drills"}`:        {"an older version of rcgrpo made the page (page version 2, want 21)"},
+		`{"format": 2, "name": "drills"}`:        {"an older version of rcgrpo made the page (page version 2, want 22)"},
 		`{"format": 1000, "compare": "by seed"}`: {"a newer version of rcgrpo made the page", "use that version"},
 	} {
 		html := withEvidence(t, []byte(evidence))

@@ -73,11 +73,11 @@ type session struct {
 // wait in memory for their answers as long as the server does not read.
 const (
 	maxUnasked = 2 * maxLine
-	perMessage = 4 << 10 // bytes that a message takes besides its line
-	perLarge   = 4 << 10 // bytes that a member counts for whose value the SDK makes with room for many
-	perListed  = 512     // bytes that an object counts for besides in a list of tools: the SDK encodes each tool again
-	perObject  = 64      // bytes that another object or array counts for: the SDK makes hundreds of one of three bytes
-	perValue   = 16      // bytes that another value counts for: the SDK makes forty of one of two bytes
+	perMessage = 16 << 10 // bytes that a message counts for besides its line: a request waits until it is answered
+	perLarge   = 4 << 10  // bytes that a member counts for whose value the SDK makes with room for many
+	perListed  = 512      // bytes that an object counts for besides in a list of tools: the SDK encodes each tool again
+	perObject  = 128      // bytes that another object or array counts for: the SDK makes hundreds of one of two bytes
+	perValue   = 16       // bytes that another value counts for: the SDK makes forty of one of two bytes
 )
 
 // largeNames are the names of the members that count for perLarge, and how escapes of their letters begin, which
