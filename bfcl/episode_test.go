@@ -320,8 +320,9 @@ func TestErrorsOfTaskStartNameTheReason(t *testing.T) {
 		"large config": {func(t *Task) {
 			t.InitialConfig = json.RawMessage(`{"TicketAPI": {"ticket_queue": [` + strings.Repeat("{},", 1<<17) + `{}]}}`)
 		}, "initial_config has more than 262144 bytes"},
-		"many calls": {func(t *Task) { t.Turns[0].GroundTruth = slices.Repeat([]string{"ls()"}, 257) },
-			"its ground truth has more than 256 calls"},
+		"many calls": {func(t *Task) { t.Turns[0].GroundTruth = slices.Repeat([]string{"ls()"}, 256) },
+			"it has more than 256 turns, calls and revealed tools"},
+		"many revealed": {func(t *Task) { t.Turns[0].Revealed = make([]string, 256) }, "turns, calls and revealed tools"},
 		"long truth": {func(t *Task) { t.Turns[0].GroundTruth = []string{"f(" + strings.Repeat("f(),", 1<<15) + ")"} },
 			"its ground truth has more than 131072 bytes"},
 		"no turns":      {func(t *Task) { t.Turns = nil }, "no turns"},

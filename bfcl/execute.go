@@ -26,7 +26,7 @@ type world struct {
 const (
 	maxInitial = 256 << 10 // limit of the initial state, as JSON and as py.Weigh counts it
 	maxTruth   = 128 << 10 // limit of the text of a ground truth
-	maxCalls   = 256       // limit of its calls
+	maxParts   = 256       // limit of turns, ground-truth calls and revealed tools together
 )
 
 // newWorld loads the initial state of a task. long has the constants of long_context.json by name, and may be nil
@@ -72,10 +72,10 @@ func newWorld(t *Task, long map[string]py.Value, today time.Time) (*world, error
 		}
 		w.instances = append(w.instances, instance)
 	}
-	calls, truth := 0, 0
+	parts, truth := 0, 0
 	for _, turn := range t.Turns {
-		if calls += len(turn.GroundTruth); calls > maxCalls {
-			return nil, taskError(t, fmt.Sprintf("its ground truth has more than %d calls", maxCalls))
+		if parts += 1 + len(turn.GroundTruth) + len(turn.Revealed); parts > maxParts {
+			return nil, taskError(t, fmt.Sprintf("it has more than %d turns, calls and revealed tools", maxParts))
 		}
 		for _, call := range turn.GroundTruth {
 			if truth += len(call); truth > maxTruth {
