@@ -76,7 +76,7 @@ const (
 	perMessage = 16 << 10 // bytes that a message counts for besides its line: a request waits until it is answered
 	perLarge   = 4 << 10  // bytes that a member counts for whose value the SDK makes with room for many
 	perListed  = 512      // bytes that an object counts for besides in a list of tools: the SDK encodes each tool again
-	perObject  = 128      // bytes that another object or array counts for: the SDK makes hundreds of one of two bytes
+	perObject  = 256      // bytes that another object or array counts for: the SDK makes hundreds of one of two bytes
 	perValue   = 16       // bytes that another value counts for: the SDK makes forty of one of two bytes
 )
 
