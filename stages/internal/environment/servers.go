@@ -72,7 +72,7 @@ type session struct {
 // maxUnasked limits what the process of a server writes for one call: its answer, notifications, and requests, which
 // wait in memory for their answers as long as the server does not read.
 const (
-	maxUnasked = 2 * maxLine
+	maxUnasked = maxLine + maxLine/2
 	perMessage = 16 << 10 // bytes that a message counts for besides its line: a request waits until it is answered
 	perLarge   = 4 << 10  // bytes that a member counts for whose value the SDK makes with room for many
 	perListed  = 512      // bytes that an object counts for besides in a list of tools: the SDK encodes each tool again

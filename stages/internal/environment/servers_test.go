@@ -120,7 +120,7 @@ func TestWhatAServerWritesForOneCallIsLimited(t *testing.T) {
 		left.Store(maxUnasked)
 		read := iotest.OneByteReader(strings.NewReader(strings.Repeat(text, n)))
 		_, err := io.Copy(io.Discard, &metered{Reader: read, scale: scale{listing: &listing}, left: &left})
-		must.Match(t, err, "more than 33554432 bytes")
+		must.Match(t, err, "more than 25165824 bytes")
 	}
 }
 

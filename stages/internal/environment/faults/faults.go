@@ -98,8 +98,8 @@ func Answer(fault string, id int64, result any) {
 		}
 		write(right)
 	case "deaf": // it answers, and reads nothing more; its questions have more answers than a pipe holds
-		for i := range 1900 {
-			write(fmt.Sprintf(`{"jsonrpc": "2.0", "id": %d, "method": "ping"}`+"\n", i))
+		for i := range 1400 {
+			write(fmt.Sprintf(`{"jsonrpc": "2.0", "id": "%064d", "method": "ping"}`+"\n", i))
 		}
 		write(right)
 		time.Sleep(time.Hour)
