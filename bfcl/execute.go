@@ -33,9 +33,9 @@ const (
 // unless the task is of the category long_context. The error names the task and the class.
 func newWorld(t *Task, long map[string]py.Value, today time.Time) (*world, error) {
 	config := py.NewDict()
-	large := taskError(t, fmt.Sprintf("initial_config has more than %d bytes, or with 8 for each value", maxInitial))
-	if len(t.InitialConfig) > maxInitial {
-		return nil, large
+	size, err := t.size()
+	if err != nil {
+		return nil, err
 	}
 	if len(t.InitialConfig) > 0 {
 		v, err := py.FromJSON(t.InitialConfig)
@@ -47,10 +47,10 @@ func newWorld(t *Task, long map[string]py.Value, today time.Time) (*world, error
 			return nil, taskError(t, "initial_config is "+py.TypeName(v)+", want an object of class names")
 		}
 		if py.Weigh(maxInitial, config) > maxInitial {
-			return nil, large
+			return nil, t.tooLarge()
 		}
 	}
-	w := &world{task: t, today: today, parsed: map[string]*py.Call{}}
+	w := &world{task: t, today: today, bytes: smallWorld + size, parsed: map[string]*py.Call{}}
 	shared := api.NewShared(long, today)
 	for i, name := range t.Classes {
 		class, ok := api.Lookup(name)
@@ -72,20 +72,36 @@ func newWorld(t *Task, long map[string]py.Value, today time.Time) (*world, error
 		}
 		w.instances = append(w.instances, instance)
 	}
-	parts, truth := 0, 0
 	for _, turn := range t.Turns {
-		if parts += 1 + len(turn.GroundTruth) + len(turn.Revealed); parts > maxParts {
-			return nil, taskError(t, fmt.Sprintf("it has more than %d turns, calls and revealed tools", maxParts))
-		}
 		for _, call := range turn.GroundTruth {
-			if truth += len(call); truth > maxTruth {
-				return nil, taskError(t, fmt.Sprintf("its ground truth has more than %d bytes", maxTruth))
-			}
 			w.parsed[call] = callByName(call)
 		}
 	}
-	w.bytes = smallWorld + len(t.InitialConfig) + truth
 	return w, nil
+}
+
+// size returns the bytes of the initial state and of the ground truth. It returns an error if the task exceeds a limit.
+func (t *Task) size() (int, error) {
+	parts, truth := len(t.Turns), 0
+	for _, turn := range t.Turns {
+		parts += len(turn.GroundTruth) + len(turn.Revealed)
+		for _, call := range turn.GroundTruth {
+			truth += len(call)
+		}
+	}
+	switch {
+	case len(t.InitialConfig) > maxInitial:
+		return 0, t.tooLarge()
+	case parts > maxParts:
+		return 0, taskError(t, fmt.Sprintf("it has more than %d turns, calls and revealed tools", maxParts))
+	case truth > maxTruth:
+		return 0, taskError(t, fmt.Sprintf("its ground truth has more than %d bytes", maxTruth))
+	}
+	return len(t.InitialConfig) + truth, nil
+}
+
+func (t *Task) tooLarge() error {
+	return taskError(t, fmt.Sprintf("initial_config has more than %d bytes, or with 8 for each value", maxInitial))
 }
 
 func (t *Task) longContext() bool { return strings.Contains(t.Category, "long_context") }

@@ -1,8 +1,11 @@
 package rl
 
 import (
+	"encoding/json"
+	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -67,6 +70,23 @@ func TestSpoiltEpisodesFailAndDescribeTheirMistakes(t *testing.T) {
 	t.Logf("%d of 150 spoilt: %v", n, kinds)
 	if n < 145 || len(kinds) != 3 {
 		t.Errorf("%d of 150 could be spoilt, by %v", n, kinds)
+	}
+}
+
+// Copies of the episode from before each of 20,000 calls took more than 10 GB. A task has fewer now; a copy for each of
+// these calls would take 480 MB.
+func TestALongGroundTruthIsSpoiltInLittleMemory(t *testing.T) {
+	task := &bfcl.Task{ID: "t", Classes: []string{"MathAPI", "TicketAPI"}, Turns: make([]bfcl.Turn, 127),
+		InitialConfig: json.RawMessage(`{"TicketAPI": {"ticket_queue": [` + strings.Repeat("{},", 10_000) + `{}]}}`)}
+	for i := range task.Turns {
+		task.Turns[i].GroundTruth = []string{fmt.Sprintf("add(a=%d, b=1)", i)}
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	must.Get(Spoil(task, bfcl.Settings{}, 7, 0))(t)
+	runtime.ReadMemStats(&after)
+	if got := after.TotalAlloc - before.TotalAlloc; got > 100<<20 {
+		t.Errorf("got %d MiB of allocations", got>>20)
 	}
 }
 
