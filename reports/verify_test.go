@@ -110,6 +110,9 @@ func TestAForgedDocumentIsFound(t *testing.T) {
 	other.Stages[record].Kind = "grpo" // of which the paper has other settings
 	_, err := gather(other, opener(store), store)
 	must.Match(t, err, "the page says grpo, its record sft")
+	other.Stages[record].Key = "" // settings come from a record
+	_, err = gather(other, opener(store), store)
+	must.Match(t, err, "key : ")
 	library := bytes.LastIndex(html[:bytes.LastIndex(html, []byte("<script>"))], []byte("<script>")) + len("<script>")
 	for _, end := range []int{library, len(html) - 1} { // the library is one long write
 		if v := verified(t, html[:end], store); v.OK() {
