@@ -106,14 +106,14 @@ var decoders = []func(text string) string{
 var (
 	percent   = regexp.MustCompile(`%[0-9a-fA-F]{2}`)
 	backslash = regexp.MustCompile(`\\(?:U[0-9a-fA-F]{8}|(?i:ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}|u[0-9a-f]{4}|` +
-		`x[0-9a-f]{2})|[\x00-\x7f])`)
+		`u\{[0-9a-f]{1,6}\}|x[0-9a-f]{2})|[0-3][0-7]{2}|[\x00-\x7f])`)
 )
 
 // unescape returns the text of one escape sequence.
 func unescape(sequence string) string {
-	digits := strings.TrimLeft(sequence, `%\uUxX`)
-	code := func(digits string) rune {
-		n, _ := strconv.ParseUint(digits, 16, 32) // they are digits
+	digits := strings.Trim(sequence, `%\uUxX{}`)
+	code := func(digits string, base int) rune {
+		n, _ := strconv.ParseUint(digits, base, 32) // they are digits
 		return rune(n)
 	}
 	switch short := strings.IndexByte("abtnvfr", sequence[1]); {
@@ -122,11 +122,13 @@ func unescape(sequence string) string {
 	case len(sequence) == 2:
 		return sequence[1:]
 	case len(digits) == 10: // two parts of UTF-16
-		return string(utf16.DecodeRune(code(digits[:4]), code(digits[6:])))
-	case len(digits) == 2: // a byte
-		return string([]byte{byte(code(digits))})
+		return string(utf16.DecodeRune(code(digits[:4], 16), code(digits[6:], 16)))
+	case sequence == `\`+digits: // a byte in octal digits
+		return string([]byte{byte(code(digits, 8))})
+	case len(digits) == 2 && !strings.HasSuffix(sequence, "}"): // a byte
+		return string([]byte{byte(code(digits, 16))})
 	}
-	return string(code(digits))
+	return string(code(digits, 16))
 }
 
 // Error returns err, whose text is masked; nil if it is nil. What it wraps is unchanged.

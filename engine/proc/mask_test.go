@@ -83,6 +83,8 @@ func TestSecretsAreMaskedInEveryEncoding(t *testing.T) {
 		"decimal of all": each("&#%d;") + "longer",
 		"hex of all":     each("&#x%02X") + "longer",
 		"\\x of all":     each(`\\X%02x`) + "longer",
+		"octal of all":   each(`\%03o`) + "longer",
+		"braces of all":  each(`\u{%x}`) + "longer",
 	} {
 		got := secrets.Mask("<" + text + ">")
 		if rest := strings.Trim(got, `"\`); strings.NewReplacer(`"`, "", `\`, "").Replace(rest) != "<***>" {

@@ -105,7 +105,7 @@ func Inert(rows [][]string) [][]string {
 	all := make([][]string, len(rows))
 	for i, row := range rows {
 		for _, cell := range row {
-			if _, err := strconv.ParseFloat(cell, 64); err != nil && strings.IndexAny(cell, "=+-@\t\r") == 0 {
+			if _, err := strconv.ParseFloat(cell, 64); err != nil && strings.IndexAny(cell, "=+-@＝＋－＠\t\r\n") == 0 {
 				cell = "'" + cell
 			}
 			all[i] = append(all[i], cell)

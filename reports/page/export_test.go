@@ -28,7 +28,7 @@ func TestCSVOfHostileTextReadsBack(t *testing.T) {
 func TestCSVCellsAreNoFormulas(t *testing.T) {
 	for text, want := range map[string]string{
 		"=HYPERLINK(1)": "'=HYPERLINK(1)", "+1+cmd": "'+1+cmd", "-2+3": "'-2+3", "@SUM(A1)": "'@SUM(A1)", "\t=1": "'\t=1",
-		"\r=1": "'\r=1", "-": "'-",
+		"\r=1": "'\r=1", "\n=1": "'\n=1", "＝1": "'＝1", "-": "'-",
 		"-1.5e-3": "-1.5e-3", "+3": "+3", "": "", "a=b": "a=b", "'=1": "'=1",
 	} {
 		if got := Inert([][]string{{text}})[0][0]; got != want {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/dustin/go-humanize"
 	"github.com/dustin/go-humanize/english"
 
 	"rcgrpo/reports/stats"
@@ -138,7 +139,7 @@ func (t *Table) CountOnce() {
 			}
 			cell.Detail = strings.TrimPrefix(strings.TrimPrefix(cell.Detail, Fraction(*cell)), " · ")
 			if c < len(t.Columns) && !t.Columns[c].Omitted {
-				counts[r] = append(counts[r], fmt.Sprintf("%s %d", t.Columns[c].Name, cell.Of))
+				counts[r] = append(counts[r], t.Columns[c].Name+" "+humanize.Comma(int64(cell.Of)))
 			}
 		}
 		text := strings.Join(counts[r], ", ")
