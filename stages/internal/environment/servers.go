@@ -171,7 +171,8 @@ func (s *Servers) connect(ctx context.Context, task string) (*session, error) {
 	limited, cancel := context.WithTimeout(ctx, s.described.Start)
 	defer cancel()
 	defer context.AfterFunc(limited, o.cancel)() // Connect writes, and waits for its answers, without a limit
-	client := mcp.NewClient(&mcp.Implementation{Name: "rcgrpo", Version: "1"}, nil)
+	client := mcp.NewClient(&mcp.Implementation{Name: "rcgrpo", Version: "1"},
+		&mcp.ClientOptions{MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true}}) // else a tool acts several times
 	client.AddReceivingMiddleware(ignoreNotifications)
 	o.ClientSession, err = client.Connect(limited, transport, &mcp.ClientSessionOptions{ProtocolVersion: sessionVersion})
 	if err == nil {

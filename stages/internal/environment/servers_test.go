@@ -424,6 +424,32 @@ func TestResultsOfAStepAreLimited(t *testing.T) {
 	}
 }
 
+// A server of the later version 2026-07-28 asks for input in its result, and the SDK then calls the tool again.
+func TestAToolActsOnceForACall(t *testing.T) {
+	acted := 0
+	s, _ := notes(t, map[string]string{}, addressed(t, func(w http.ResponseWriter, r *http.Request, body string) bool {
+		var call struct {
+			ID     int
+			Method string
+		}
+		if json.Unmarshal([]byte(body), &call) != nil || call.Method != "tools/call" {
+			return false
+		}
+		acted++
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"jsonrpc": "2.0", "id": %d, "result": {"inputRequests": {},
+			"content": [{"type": "text", "text": "noted"}]}}`, call.ID)
+		return true
+	}))
+	must.OK(t, s.check(t.Context()))
+	env := must.Get(s.Start(t.Context(), tasksOf(t, s, "a")[0], rl.StartOptions{}))(t)
+	defer env.Close()
+	results, errs, err := env.Step(t.Context(), rl.Reply{Calls: []rl.Call{{Text: "add_note(text='a')"}}})
+	if must.OK(t, err); errs != 0 || !slices.Equal(results, []string{"noted"}) || acted != 1 {
+		t.Errorf("the tool acted %d times, with %d errors: %q", acted, errs, results)
+	}
+}
+
 func TestSecretsOfHeadersStayWithTheirServer(t *testing.T) {
 	t.Setenv("NOTES_TOKEN", "Bearer hush-hush/1")
 	stolen := ""
