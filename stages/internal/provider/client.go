@@ -41,7 +41,7 @@ func newClient(s *Settings, l *Calls, p Price, rate *Rate, path string, logf fun
 	if err != nil {
 		return nil, err
 	}
-	r, err := openCallRecord(path)
+	r, err := openCallRecord(path, p)
 	if err != nil {
 		return nil, fmt.Errorf("read the calls of the last attempt: %w", err)
 	}

@@ -205,19 +205,19 @@ func TestLimitsOfServersAreBoundedAndShown(t *testing.T) {
 
 func TestATornRecordLosesItsLastLineOnly(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "calls.jsonl")
-	r := must.Get(openCallRecord(path))(t)
+	r := must.Get(openCallRecord(path, Price{}))(t)
 	row := Row{Call: Call{Task: "a"}, Attempt: 1, Request: "x", Outcome: OutcomeSent, Dollars: 2}
 	must.OK(t, r.write(row))
-	row.Outcome, row.Dollars = OutcomeReply, 1
+	row.Outcome, row.Dollars, row.Usage = OutcomeReply, 1, Usage{Input: 1e6}
 	must.OK(t, r.write(row))
 	must.OK(t, r.close())
 	f := must.Get(os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0))(t)
 	must.Get(f.WriteString("\n00000000 {\"task\": \"b\", \"att"))(t)
 	must.OK(t, f.Close())
-	r = must.Get(openCallRecord(path))(t)
+	r = must.Get(openCallRecord(path, Price{Input: 3}))(t)
 	defer r.close()
-	if c := Sum(r.all(), Price{}); c.Attempts != 1 || c.Replies != 1 || c.Dollars != 1 {
-		t.Errorf("got %+v, want the one reply", c)
+	if c := Sum(r.all(), Price{}); c.Attempts != 1 || c.Replies != 1 || c.Dollars != 3 {
+		t.Errorf("got %+v, want the one reply at the new price", c)
 	}
 	if _, ok := r.find(Call{Task: "a"}, "x"); !ok {
 		t.Error("the reply is not found")
@@ -274,7 +274,7 @@ func TestAnEpisodeInWhichPartsMakeTheKeyIsNone(t *testing.T) {
 	folder := fixtures.Benchmark(t)
 	asks := []rl.Rollout{{Task: must.Get(bfcl.LoadData(folder))(t).Task("multi_turn_base_0")}}
 	for _, text := range []string{`sk-Sec"}, {"type": "output_text", "text": "ret/0815`,
-		`[echo(content='sk-Sec' 'ret/0815')]`, `[echo(content='\\163\\153-Secret/0815')]`,
+		`[echo(content='sk-Sec' 'ret/0815')]`, `[echo(content='sk-Sec\\\nret/0815')]`,
 		`[mkdir(dir_name='sk-Secret'), cd(folder='sk-Secret'), mkdir(dir_name='0815'), cd(folder='0815'), pwd()]`} {
 		s := serveReplies(t)
 		for _, text := range append([]string{text}, slices.Repeat([]string{"Done."}, 10)...) {

@@ -134,12 +134,16 @@ func (r *callRecord) put(row Row) {
 	r.rows[row.Call] = list
 }
 
-// openCallRecord opens a journal and reads its rows.
-func openCallRecord(path string) (*callRecord, error) {
+// openCallRecord opens a journal and reads its rows. Replies cost what they cost at the price of this attempt, which
+// the user may have corrected after another.
+func openCallRecord(path string, p Price) (*callRecord, error) {
 	r := newCallRecord(nil)
 	_, err := journal.Read(path, 0, func(text []byte) error {
 		var row Row
 		err := json.Unmarshal(text, &row)
+		if row.Outcome == OutcomeReply {
+			row.Dollars = p.cost(row.Usage)
+		}
 		if row.Dollars < 0 { // a copied store may come from anyone, and the budget would be larger
 			err = fmt.Errorf("%s: the row records $%g", row.Call, row.Dollars)
 		}

@@ -54,11 +54,11 @@ func TestARecordOfNegativeDollarsIsAFault(t *testing.T) {
 	for i, dollars := range []float64{1e300, 4e283, 0, 0} {
 		must.OK(t, j.Append(Row{Call: Call{Step: i % 2}, Attempt: 1, Outcome: OutcomeSent, Dollars: dollars}))
 	}
-	if r := must.Get(openCallRecord(path))(t); r.spent != 0 {
+	if r := must.Get(openCallRecord(path, Price{}))(t); r.spent != 0 {
 		t.Errorf("the rows in place of others cost $%g", r.spent)
 	}
 	must.OK(t, errors.Join(j.Append(Row{Outcome: OutcomeSent, Dollars: -40_000}), j.Close()))
-	_, err := openCallRecord(path)
+	_, err := openCallRecord(path, Price{})
 	must.Match(t, err, "the row records $-40000")
 }
 
