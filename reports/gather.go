@@ -29,8 +29,17 @@ func gather(ev *Evidence, open func(*Input) (*artifact.Artifact, error), store *
 	readers := map[string]func(*Input, *artifact.Artifact) error{
 		roleScores: g.scores, roleCurves: g.curve, roleData: g.data, roleTranscripts: g.transcripts,
 		roleCalls: g.calls, roleReplay: func(*Input, *artifact.Artifact) error { return nil }}
+	counted := map[[5]string]bool{} // an artifact counts once for a name and seed, however often the page names it
 	for i := range ev.Inputs {
 		in := &ev.Inputs[i]
+		one := [...]string{in.Role, cmp.Or(in.Label, in.Address), in.Key, in.Ref.Port, (&SeedRun{Seed: in.Ref.Seed}).Name()}
+		if in.Role == roleCalls {
+			one[4] = "" // paid once for all seeds
+		}
+		if counted[one] {
+			continue
+		}
+		counted[one] = true
 		a, err := open(in)
 		if err != nil {
 			return nil, err

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -113,6 +114,17 @@ func TestAForgedDocumentIsFound(t *testing.T) {
 	other.Stages[record].Key = "" // settings come from a record
 	_, err = gather(other, opener(store), store)
 	must.Match(t, err, "key : ")
+	twice := must.Get(ReadEvidence(html))(t)
+	for _, in := range ev.Inputs {
+		if in.Label != "" {
+			in.Address += "0"
+		}
+		twice.Inputs = append(twice.Inputs, in)
+	}
+	want, got := must.Get(gather(ev, opener(store), store))(t), must.Get(gather(twice, opener(store), store))(t)
+	if !reflect.DeepEqual(got, want) {
+		t.Error("results that the page names twice count twice")
+	}
 	library := bytes.LastIndex(html[:bytes.LastIndex(html, []byte("<script>"))], []byte("<script>")) + len("<script>")
 	for _, end := range []int{library, len(html) - 1} { // the library is one long write
 		if v := verified(t, html[:end], store); v.OK() {
