@@ -64,20 +64,21 @@ type session struct {
 	tools   toolList
 	names   map[string]string // of the server, by that of the tool
 	listing atomic.Bool       // until its tools are read
-	left    atomic.Int64      // bytes that the process may write before the next call
+	most    int               // bytes that the process may write for a call
+	left    atomic.Int64      // bytes that it may write before the next one
 	cancel  func()            // ends the requests to a URL, and what is written to the process
 	secrets *proc.Secrets     // masked in errors, which quote headers of the server
 }
 
-// maxUnasked limits what the process of a server writes for one call: its answer, notifications, and requests, which
-// wait in memory for their answers as long as the server does not read.
+// An answer has at most the share of a session. The process of a server may write half as much besides for one call:
+// notifications, and requests, which wait in memory for their answers as long as the server does not read.
 const (
-	maxUnasked = maxLine + maxLine/2
-	perMessage = 16 << 10 // bytes that a message counts for besides its line: a request waits until it is answered
-	perLarge   = 4 << 10  // bytes that a member counts for whose value the SDK makes with room for many
-	perListed  = 512      // bytes that an object counts for besides in a list of tools: the SDK encodes each tool again
-	perObject  = 256      // bytes that another object or array counts for: the SDK makes hundreds of one of two bytes
-	perValue   = 16       // bytes that another value counts for: the SDK makes forty of one of two bytes
+	mostAnswers = 256 << 20 // bytes of the answers of all sessions, one for each
+	perMessage  = 16 << 10  // bytes that a message counts for besides its line: a request waits until it is answered
+	perLarge    = 4 << 10   // bytes that a member counts for whose value the SDK makes with room for many
+	perListed   = 512       // bytes that an object counts for besides in a list of tools: the SDK encodes each tool again
+	perObject   = 256       // bytes that another object or array counts for: the SDK makes hundreds of one of two bytes
+	perValue    = 16        // bytes that another value counts for: the SDK makes forty of one of two bytes
 )
 
 // largeNames are the names of the members that count for perLarge, and how escapes of their letters begin, which
@@ -113,19 +114,26 @@ func (s *scale) weigh(p []byte) int {
 	return w
 }
 
-var errUnasked = fmt.Errorf("the server has written more than %d bytes, or too many objects, for one call", maxUnasked)
+// share returns the bytes that each session may get at once.
+func (s *Servers) share() int { return min(maxLine, mostAnswers/cap(s.places)) }
+
+// tooMuch returns the error of a server that has sent more than most bytes, as Weigh counts them.
+func tooMuch(most int) error {
+	return fmt.Errorf("the server has sent more than %d bytes, or too many objects, for one call; the limit is highest "+
+		"with at most %d processes", most, mostAnswers/maxLine)
+}
 
 // metered is the output of the process of a session.
 type metered struct {
 	io.Reader
 	scale
-	left *atomic.Int64
+	session *session
 }
 
 func (m *metered) Read(p []byte) (int, error) {
 	n, err := m.Reader.Read(p)
-	if m.left.Add(-int64(m.weigh(p[:n])+perMessage*bytes.Count(p[:n], []byte{'\n'}))) < 0 {
-		return 0, errUnasked
+	if m.session.left.Add(-int64(m.weigh(p[:n])+perMessage*bytes.Count(p[:n], []byte{'\n'}))) < 0 {
+		return 0, tooMuch(m.session.most)
 	}
 	return n, err
 }
@@ -153,8 +161,8 @@ func (s *Servers) connect(ctx context.Context, task string) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &session{dir: dir, secrets: s.secrets}
-	o.left.Store(maxUnasked)
+	o := &session{dir: dir, secrets: s.secrets, most: s.share() + s.share()/2}
+	o.left.Store(int64(o.most))
 	o.listing.Store(true)
 	requests, end := context.WithCancel(context.WithoutCancel(ctx))
 	o.cancel = func() {
@@ -216,16 +224,16 @@ func (s *Servers) transport(requests context.Context, o *session) (mcp.Transport
 			headers.Set(name, value)
 		}
 		own := &ownTransport{requests: requests, headers: headers, secrets: s.secrets, listing: &o.listing,
-			most: min(maxLine, mostAnswers/cap(s.places))} // all sessions may get an answer at once
+			most: s.share()}
 		return &mcp.StreamableClientTransport{Endpoint: server.URL, MaxRetries: -1, DisableStandaloneSSE: true,
 			HTTPClient: &http.Client{Transport: own, CheckRedirect: sameOrigin}}, nil
 	}
 	out, in := io.Pipe()
 	var err error
 	o.process, err = s.start(s.described.Command, o.dir, nil, func(p *process, stdout io.Reader) {
-		_, err := io.Copy(in, &metered{Reader: stdout, scale: scale{listing: &o.listing}, left: &o.left})
+		_, err := io.Copy(in, &metered{Reader: stdout, scale: scale{listing: &o.listing}, session: o})
 		in.CloseWithError(err)
-		if err == errUnasked { // nobody reads what it still writes
+		if o.left.Load() < 0 { // no reader takes what it still writes
 			p.fail(err.Error())
 		}
 	})
@@ -258,10 +266,8 @@ type ownTransport struct {
 	open     atomic.Int64 // requests
 }
 
-const (
-	mostOpen    = 16        // requests of a session at once: a server can make the client answer any number of its own
-	mostAnswers = 256 << 20 // bytes of the answers of all sessions, one for each
-)
+// mostOpen limits the requests of a session at once: a server can make the client answer any number of its own.
+const mostOpen = 16
 
 func (a *ownTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(r.Context())
@@ -312,11 +318,7 @@ func (b *bounded) Close() error {
 func (b *bounded) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if b.left -= b.weigh(p[:n]); b.left < 0 {
-		err = fmt.Errorf("the answer has more than %d bytes, or too many objects", b.most)
-		if b.most < maxLine {
-			err = fmt.Errorf("%w; with fewer processes each may have more", err)
-		}
-		return 0, err
+		return 0, tooMuch(b.most)
 	}
 	return n, err
 }
@@ -558,7 +560,7 @@ func (e *sessionEpisode) call(ctx context.Context, c call) (text string, failed 
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	defer context.AfterFunc(limited, e.session.cancel)() // the SDK writes a request without a limit
-	e.session.left.Store(maxUnasked)
+	e.session.left.Store(int64(e.session.most))
 	defer func() { // the SDK panics about null in the place of some objects
 		if cause := recover(); cause != nil {
 			err = e.session.fault(ctx, "tools/call", e.task.ID, fmt.Errorf("%v", cause), limit)

@@ -113,14 +113,21 @@ func says(failure, fault string) bool {
 }
 
 func TestWhatAServerWritesForOneCallIsLimited(t *testing.T) {
-	var left atomic.Int64
-	var listing atomic.Bool
-	for text, n := range map[string]int{"{}\n": maxUnasked / perMessage, "{},": maxUnasked / perObject,
-		"1,": maxUnasked / perValue, `"_meta":{}`: maxUnasked / perLarge, `"inp\u0075t":{}`: maxUnasked / perLarge} {
-		left.Store(maxUnasked)
+	const most = maxLine + maxLine/2
+	for text, n := range map[string]int{"{}\n": most / perMessage, "{},": most / perObject, "1,": most / perValue,
+		`"_meta":{}`: most / perLarge, `"inp\u0075t":{}`: most / perLarge} {
+		o := &session{most: most}
+		o.left.Store(most)
 		read := iotest.OneByteReader(strings.NewReader(strings.Repeat(text, n)))
-		_, err := io.Copy(io.Discard, &metered{Reader: read, scale: scale{listing: &listing}, left: &left})
+		_, err := io.Copy(io.Discard, &metered{Reader: read, scale: scale{listing: &o.listing}, session: o})
 		must.Match(t, err, "more than 25165824 bytes")
+	}
+	s, log := notes(t, map[string]string{}, Server{})
+	must.OK(t, s.check(t.Context()))
+	s.places = make(chan struct{}, 4096) // all sessions together may write as much; 15.9 MB in 64 of them took 3.4 GB
+	must.Match(t, errors.New(played(t, s, tasksOf(t, s, "notices"))[0].Failure), "more than 98304 bytes")
+	if said := log(); !strings.Contains(said, "more than 98304 bytes") {
+		t.Errorf("the log is %s", said)
 	}
 }
 
@@ -618,14 +625,14 @@ func TestAnswersHaveAtMostAsManyObjectsAsTheirLimit(t *testing.T) {
 			must.OK(t, err)
 			err = errors.New(played(t, s, tasksOf(t, s, "a"))[0].Failure)
 		}
-		must.Match(t, err, "the answer has more than 16777216 bytes, or too many objects")
+		must.Match(t, err, "the server has sent more than 16777216 bytes, or too many objects")
 	}
 	s, _ := notes(t, map[string]string{}, addressed(t, answers("tools/call", `{"content":[{"type":"text","text":"`+
 		strings.Repeat("a", 5<<20)+`"}]}`)))
 	s.places = make(chan struct{}, 64) // all sessions may get one
 	must.OK(t, s.check(t.Context()))
 	must.Match(t, errors.New(played(t, s, tasksOf(t, s, "a"))[0].Failure),
-		"the answer has more than 4194304 bytes, or too many objects; with fewer processes each may have more")
+		"the server has sent more than 4194304 bytes, or too many objects, for one call; the limit is highest with at most 16")
 }
 
 // Eight answers with a link of 15 MiB, each of whose characters is escaped in JSON, took 4.6 GB.
@@ -678,7 +685,7 @@ func answers(method, result string) func(http.ResponseWriter, *http.Request, str
 
 // addressErrors are the faults of an answer over HTTP and the text of their error.
 var addressErrors = map[string]string{"garbage": "unsupported content type", "silence": "no answer to",
-	"flood": "the answer has more than 16777216 bytes", "death": "EOF",
+	"flood": "the server has sent more than 16777216 bytes", "death": "EOF",
 	"half": "EOF", "packed": "invalid character",
 	"busy": "rejected by transport", "forgotten": "no session", "upgrade": "another protocol"}
 
