@@ -116,27 +116,22 @@ type instances struct {
 	// make instances share values; from then on all count as touched.
 	touched   []bool
 	entangled bool
+	weights   []int // of the state of each instance after its last call
 
-	calls     int  // calls of tools so far
-	work      int  // bytes that these calls have read and written, plus callWork for each of them
+	work      int  // bytes that the calls of tools so far have read and written, plus callWork for each of them
 	exhausted bool // a call exceeded one of the limits below
 }
 
 // A model writes the calls, so an episode must not take the memory or the hours of the machine that trains. Each call
 // can double a text of the state, and a directory that is copied into two others takes no memory until it is printed.
-// The limits are bytes of text (py.Weigh), far above any official task. A call beyond a limit raises a MemoryError,
-// and the episode is abandoned.
+// The limits are bytes of text (py.Weigh), far above any official task: a value takes up to ten times as much memory, in
+// hundreds of episodes at once. A call beyond a limit raises a MemoryError, and the episode is abandoned.
 const (
 	maxValue = api.MaxReply // limit of the arguments of a call, and of its result
-	maxState = 4 << 20      // limit of one attribute of an instance
+	maxState = 512 << 10    // limit of the state of all instances, after each call
 	maxWork  = 128 << 20    // limit of the work of all calls of one side of an episode
-	textWork = 16           // work of a byte of a result as text, which a conversation has in memory several times
+	textWork = 16           // work of a byte of a result, as a value and as text: memory has several results at once
 	callWork = 1 << 10      // work of a call, besides the bytes of its arguments, its result and the state
-
-	// Every fourth call weighs the state of its instance, so that replay is fast. Until then each text stays below
-	// 64 MiB, because no call more than doubles it; but a directory in many places may have any number of entries
-	// (api.maxEntries).
-	weighEvery = 4
 )
 
 // weigh adds the bytes of values to the work of the episode. It returns a MemoryError that begins with what if the
@@ -144,13 +139,34 @@ const (
 func (in *instances) weigh(what string, limit int, values ...py.Value) error {
 	w := py.Weigh(limit, values...)
 	in.work += w
+	return in.check(what, w, limit)
+}
+
+func (in *instances) check(what string, size, limit int) error {
 	switch {
-	case w > limit:
+	case size > limit:
 		return py.Raise("MemoryError", "%s: more than %d bytes", what, limit)
 	case in.work > maxWork:
 		return py.Raise("MemoryError", "the calls of the episode take more than %d bytes", maxWork)
 	}
 	return nil
+}
+
+// weighState is weigh of the state of all instances, after a call of one.
+func (in *instances) weighState(called int) error {
+	all := 0
+	for i, instance := range in.list {
+		if i == called || in.entangled {
+			w := 0
+			for _, a := range instance.State() {
+				w += py.Weigh(maxState-w, a.Value)
+			}
+			in.work += w
+			in.weights[i] = w
+		}
+		all += in.weights[i]
+	}
+	return in.check("the state", all, maxState)
 }
 
 // call executes a tool on instance i, with the arguments in the order of the signature. The error is the tool's, or a
@@ -161,17 +177,13 @@ func (in *instances) call(t tool, i int, args []py.Value) (v py.Value, err error
 		return nil, err
 	}
 	v, err = t.method.Call(in.list[i], args)
-	if e := in.weigh("the texts of a result", maxValue, v); e != nil {
+	w := py.Weigh(maxValue, v)
+	in.work += textWork * w
+	if e := in.check("the texts of a result", w, maxValue); e != nil {
 		err = e
 	}
-	in.calls++
-	if in.calls%weighEvery > 0 {
-		return v, err
-	}
-	for _, a := range in.list[i].State() {
-		if e := in.weigh(a.Name, maxState, a.Value); e != nil {
-			err = e
-		}
+	if e := in.weighState(i); e != nil {
+		err = e
 	}
 	return v, err
 }
@@ -187,7 +199,8 @@ func (w *world) start(name string) *instances {
 
 func newInstances(w *world, name string) *instances {
 	n := len(w.instances)
-	return &instances{world: w, name: name, list: make([]api.Instance, n), touched: make([]bool, n)}
+	return &instances{world: w, name: name, list: make([]api.Instance, n), touched: make([]bool, n),
+		weights: make([]int, n)}
 }
 
 func (in *instances) clone(m *py.Memo) *instances {
@@ -196,8 +209,9 @@ func (in *instances) clone(m *py.Memo) *instances {
 		c.list[i] = instance.Clone(m)
 	}
 	copy(c.touched, in.touched)
+	copy(c.weights, in.weights)
 	c.entangled = in.entangled
-	c.calls, c.work, c.exhausted = in.calls, in.work, in.exhausted
+	c.work, c.exhausted = in.work, in.exhausted
 	return c
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 // MaxReply limits the text of one reply, in bytes.
-const MaxReply = 4 << 20
+const MaxReply = 512 << 10
 
 // Class describes one simulated class. Methods are in the order of the class's document file.
 type Class struct {

@@ -621,8 +621,7 @@ func (g *gorillaFileSystem) diff(name1, name2 py.Value) py.Value {
 }
 
 func (g *gorillaFileSystem) du(human py.Value) py.Value {
-	left := maxEntries
-	total := size(g.here, 0, &left)
+	total := size(g.here, 0)
 	if !py.Truthy(human) {
 		return py.NewDict("disk_usage", py.Str(total)+" bytes")
 	}
@@ -636,23 +635,16 @@ func (g *gorillaFileSystem) du(human py.Value) py.Value {
 	return py.NewDict("disk_usage", py.Fixed(amount, 2)+" PB")
 }
 
-// maxEntries limits the entries that du visits. One call may make a tree with the square of its entries: an item of
-// many entries that is added to a directory in many places.
-const maxEntries = 1 << 18
-
-// size returns the number of UTF-8 bytes of all file contents below an item. It raises a MemoryError after left items.
-func size(item py.Value, depth int, left *int) int64 {
+// size returns the number of UTF-8 bytes of all file contents below an item.
+func size(item py.Value, depth int) int64 {
 	checkTreeDepth(depth)
-	if *left--; *left < 0 {
-		panic(py.Raise("MemoryError", "du visits more than %d entries", maxEntries))
-	}
 	switch item := item.(type) {
 	case *File:
 		return int64(len(item.text("encode")))
 	case *Directory:
 		var total int64
 		for _, child := range item.Contents.All() {
-			total += size(child, depth+1, left)
+			total += size(child, depth+1)
 		}
 		return total
 	}

@@ -8,19 +8,20 @@ type Weigher interface{ PyParts() (Value, Value) }
 // Weigh estimates the number of bytes of the text of values. It stops as soon as the sum exceeds limit, and then
 // returns some number above limit. A value with several references counts once for each: another reference takes little
 // memory, but a text repeats the value.
-func Weigh(limit int, values ...Value) int { return weighAll(limit, 0, values) }
+func Weigh(limit int, values ...Value) int { return weighAll(limit, 0, 0, values) }
 
-func weighAll(limit, depth int, values []Value) (w int) {
+func weighAll(limit, depth, objects int, values []Value) (w int) {
 	for i := 0; i < len(values) && w <= limit; i++ {
-		w += weigh(limit-w, depth, values[i])
+		w += weigh(limit-w, depth, objects, values[i])
 	}
 	return w
 }
 
-// weigh is Weigh of one value at a depth of nesting. It allocates nothing, because calls of an episode weigh the state.
-// Values nested deeper than maxDepth exceed the limit, because printing them needs the square of their depth; but
-// objects may contain themselves.
-func weigh(limit, depth int, v Value) int {
+// weigh is Weigh of one value, at a depth of nesting in the innermost of the objects that contain it. It allocates
+// nothing, because each call of an episode weighs the state. Values nested deeper than maxDepth exceed the limit,
+// because printing them needs the square of their depth. Objects may contain themselves, so they end at maxDepth, which
+// no walk of them exceeds.
+func weigh(limit, depth, objects int, v Value) int {
 	w := 8
 	if depth > maxDepth {
 		switch v.(type) {
@@ -37,25 +38,25 @@ func weigh(limit, depth int, v Value) int {
 	case Opaque:
 		w += len(v.Text)
 	case Tuple:
-		w += weighAll(limit-w, depth+1, v)
+		w += weighAll(limit-w, depth+1, objects, v)
 	case *Set:
-		w += weighAll(limit-w, depth+1, v.Items())
+		w += weighAll(limit-w, depth+1, objects, v.Items())
 	case *List:
 		if v.json != "" {
 			return w + len(v.json)
 		}
-		w += weighAll(limit-w, depth+1, v.Items)
+		w += weighAll(limit-w, depth+1, objects, v.Items)
 	case *Dict:
 		if v.json != "" {
 			return w + len(v.json)
 		}
 		for i := 0; i < len(v.entries) && w <= limit; i++ {
-			w += weigh(limit-w, depth+1, v.entries[i].key) + weigh(limit-w, depth+1, v.entries[i].val)
+			w += weigh(limit-w, depth+1, objects, v.entries[i].key) + weigh(limit-w, depth+1, objects, v.entries[i].val)
 		}
 	case Weigher:
-		if depth < maxDepth {
+		if objects < maxDepth {
 			a, b := v.PyParts()
-			w += weigh(limit-w, depth+1, a) + weigh(limit-w, depth+1, b)
+			w += weigh(limit-w, 0, objects+1, a) + weigh(limit-w, 0, objects+1, b)
 		}
 	}
 	return w
