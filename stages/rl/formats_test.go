@@ -58,6 +58,8 @@ func TestTrajectoriesWithOtherNumbersOfTokensAreRefused(t *testing.T) {
 		"more ids":       {rl.Trajectory{IDs: []int32{1, 2}, Mask: []bool{true}, Logp: []float32{0, 0}}, "2 ids, 1 marks"},
 		"no logprobs":    {rl.Trajectory{IDs: []int32{1}, Mask: []bool{true}}, "1 marks and 0 logprobs"},
 		"a late message": {rl.Trajectory{Messages: []rl.Message{{From: 0, To: 1}}}, "the ids 0 to 1 of 0"},
+		"a document too many": {rl.Trajectory{Tools: []string{"a"}, Documents: make([]json.RawMessage, 2)},
+			"1 tools and the documents of 2"},
 		"a segment": {rl.Trajectory{Segments: []rl.Segment{{IDs: []int32{1}, Mask: []bool{true}, Logp: []float32{0},
 			Messages: []rl.Message{{From: -1}}}}}, "the ids -1 to 0 of 1"},
 	} {

@@ -178,6 +178,9 @@ type Segment struct {
 // Check returns an error if a sequence has not one mark and one logprob for each id, or a message has ids that its
 // sequence lacks. Readers use these as indices.
 func (t *Trajectory) Check() error {
+	if n := len(t.Documents); n > 0 && n != len(t.Tools) {
+		return fmt.Errorf("the trajectory of task %q has %d tools and the documents of %d", t.Task, len(t.Tools), n)
+	}
 	for _, s := range t.Sequences() {
 		n := len(s.IDs)
 		if len(s.Mask) != n || len(s.Logp) != n {

@@ -132,7 +132,8 @@ type metered struct {
 
 func (m *metered) Read(p []byte) (int, error) {
 	n, err := m.Reader.Read(p)
-	if m.session.left.Add(-int64(m.weigh(p[:n])+perMessage*bytes.Count(p[:n], []byte{'\n'}))) < 0 {
+	messages := bytes.Count(p[:n], []byte{'\n'}) + bytes.Count(p[:n], []byte{'\r'}) // the SDK accepts either
+	if m.session.left.Add(-int64(m.weigh(p[:n])+perMessage*messages)) < 0 {
 		return 0, tooMuch(m.session.most)
 	}
 	return n, err

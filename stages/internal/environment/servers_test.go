@@ -114,8 +114,8 @@ func says(failure, fault string) bool {
 
 func TestWhatAServerWritesForOneCallIsLimited(t *testing.T) {
 	const most = maxLine + maxLine/2
-	for text, n := range map[string]int{"{}\n": most / perMessage, "{},": most / perObject, "1,": most / perValue,
-		`"_meta":{}`: most / perLarge, `"inp\u0075t":{}`: most / perLarge} {
+	for text, n := range map[string]int{"{}\n": most / perMessage, "{}\r": most / perMessage, "{},": most / perObject,
+		"1,": most / perValue, `"_meta":{}`: most / perLarge, `"inp\u0075t":{}`: most / perLarge} {
 		o := &session{most: most}
 		o.left.Store(most)
 		read := iotest.OneByteReader(strings.NewReader(strings.Repeat(text, n)))
@@ -632,7 +632,7 @@ func TestAnswersHaveAtMostAsManyObjectsAsTheirLimit(t *testing.T) {
 	s.places = make(chan struct{}, 64) // all sessions may get one
 	must.OK(t, s.check(t.Context()))
 	must.Match(t, errors.New(played(t, s, tasksOf(t, s, "a"))[0].Failure),
-		"the server has sent more than 4194304 bytes, or too many objects, for one call; the limit is highest with at most 16")
+		"the server has sent more than 4194304 bytes, or too many objects, for one call; the limit is highest with")
 }
 
 // Eight answers with a link of 15 MiB, each of whose characters is escaped in JSON, took 4.6 GB.

@@ -239,6 +239,18 @@ func TestAStateNamesNoFolderElsewhere(t *testing.T) {
 	must.Match(t, err, "is no folder of the state")
 }
 
+func TestAStateWithoutFoldersIsResumed(t *testing.T) {
+	dir := trained(t)
+	c := open(t, dir, 1)
+	s := must.Get(readState(filepath.Join(c.states(), stateName(4))))(t)
+	must.OK(t, c.Close())
+	s.Folders, s.Rows = nil, nil // null in the file
+	writeState(t, filepath.Join(c.states(), stateName(4)), s)
+	c = open(t, dir, 1)
+	defer c.Close()
+	must.OK(t, c.Replace("best", func(string) error { return nil }))
+}
+
 // An update is an index of batches.
 func TestAStateOfAnotherUpdateThanItsNameIsDamaged(t *testing.T) {
 	c := must.Get(Open(trained(t), 0, 1, 0))(t)

@@ -140,7 +140,8 @@ func (t *Scratch) Restore(progress any, read func(dir string) error) (update int
 			unread = why
 		}
 		if why == nil {
-			t.update, t.marks, t.folders = s.Update, s.Rows, s.Folders
+			t.update, t.marks = s.Update, s.Rows
+			maps.Copy(t.folders, s.Folders)
 			break
 		}
 		if t.rank > 0 {
