@@ -101,7 +101,8 @@ func (t *Task) size() (int, error) {
 }
 
 func (t *Task) tooLarge() error {
-	return taskError(t, fmt.Sprintf("initial_config has more than %d bytes, or with 8 for each value", maxInitial))
+	return taskError(t, fmt.Sprintf("initial_config has more than %d bytes, with 24 for each value and 256 more for each "+
+		"list or object", maxInitial))
 }
 
 func (t *Task) longContext() bool { return strings.Contains(t.Category, "long_context") }
@@ -124,8 +125,8 @@ type instances struct {
 
 // A model writes the calls, so an episode must not take the memory or the hours of the machine that trains. Each call
 // can double a text of the state, and a directory that is copied into two others takes no memory until it is printed.
-// The limits are bytes of text (py.Weigh), far above any official task: a value takes up to ten times as much memory, in
-// hundreds of episodes at once. A call beyond a limit raises a MemoryError, and the episode is abandoned.
+// The limits, as py.Weigh counts, are far above any official task: values take several times as much memory, in hundreds
+// of episodes at once. A call beyond a limit raises a MemoryError, and the episode is abandoned.
 const (
 	maxValue = api.MaxReply // limit of the arguments of a call, and of its result
 	maxState = 512 << 10    // limit of the state of all instances, after each call

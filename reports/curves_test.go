@@ -51,8 +51,8 @@ func TestTimeLineLeavesIdleTimesOut(t *testing.T) {
 	s := &Study{Stages: []Stage{
 		made("stage.eval.arm@2", at(7200), 5), // an hour and more after all others
 		made("stage.sft.warm", at(0), 10),
-		made("stage.eval.arm@1", at(4), 20), // beside sft
-		{Address: "stage.grpo.arm"},         // not made
+		made("stage.eval.arm@1", at(4), 20),    // beside sft
+		made("stage.grpo.arm", time.Time{}, 0), // of a record without times
 	}}
 	f := s.timelineFigures()[0].Figure
 	want := []page.Point{{Value: 0, Interval: stats.Interval{Low: 0, High: 10}, Label: "10s"},

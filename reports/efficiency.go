@@ -107,7 +107,7 @@ func (s *Study) sameStart(a, b *Arm) (records []string) {
 func (s *Study) training(r *SeedRun) *Stage {
 	stage, _, _ := page.CutLast(r.CurveFrom, ".")
 	at := slices.IndexFunc(s.Stages, func(one Stage) bool { return one.Address == stage })
-	if at < 0 || s.Stages[at].Manifest == nil {
+	if at < 0 {
 		return nil
 	}
 	return &s.Stages[at]

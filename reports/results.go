@@ -89,7 +89,7 @@ func (s *Study) repliesTable(set string) *page.Table {
 func (s *Study) decoding(set string) (name string, notes []string) {
 	endpoints := map[string]bool{} // digests
 	for _, r := range s.Stages {
-		if r.Kind == "endpoint" && r.Manifest != nil {
+		if r.Kind == "endpoint" {
 			endpoints[quoted(r.Manifest.Outputs["policy"].Digest)] = true
 		}
 	}

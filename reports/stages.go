@@ -252,7 +252,7 @@ const mostLanes = 28
 // runs on different days.
 func (s *Study) timelineFigures() (parts []page.Part) {
 	made := slices.DeleteFunc(slices.Clone(s.Stages), func(r Stage) bool {
-		return r.Manifest == nil || r.Manifest.Started.IsZero() || r.Manifest.Seconds <= 0
+		return r.Manifest.Started.IsZero() || r.Manifest.Seconds <= 0
 	})
 	slices.SortStableFunc(made, func(a, b Stage) int {
 		return cmp.Or(a.Manifest.Started.Compare(b.Manifest.Started), strings.Compare(a.Address, b.Address))
@@ -306,9 +306,6 @@ func (s *Study) artifactsTable() *page.Table {
 		Notes: []string{"A digest is the hash of the names and contents of an artifact's files; a key is the hash of " +
 			"all inputs of the stage. Equal keys give equal digests."}}
 	for _, r := range s.Stages {
-		if r.Manifest == nil {
-			continue
-		}
 		for _, port := range sortedKeys(r.Manifest.Outputs) {
 			cells := []page.Cell{page.Text("%s", lang.TrimStage(r.Address)), page.Text("%s", port)}
 			for _, text := range []string{page.Prefix(r.Manifest.Outputs[port].Digest, 16), page.Prefix(r.Manifest.Key, 16),

@@ -5,6 +5,9 @@ import "math/big"
 // Weigher is an Object with two parts, whose sum is its weight.
 type Weigher interface{ PyParts() (Value, Value) }
 
+// A value takes some memory besides its text, a list or dict more.
+const perValue, perContainer = 24, 256
+
 // Weigh estimates the number of bytes of the text of values. It stops as soon as the sum exceeds limit, and then
 // returns some number above limit. A value with several references counts once for each: another reference takes little
 // memory, but a text repeats the value.
@@ -22,7 +25,7 @@ func weighAll(limit, depth, objects int, values []Value) (w int) {
 // because printing them needs the square of their depth. Objects may contain themselves, so they end at maxDepth, which
 // no walk of them exceeds.
 func weigh(limit, depth, objects int, v Value) int {
-	w := 8
+	w := perValue
 	if depth > maxDepth {
 		switch v.(type) {
 		case *List, *Dict, *Set, Tuple:
@@ -40,16 +43,19 @@ func weigh(limit, depth, objects int, v Value) int {
 	case Tuple:
 		w += weighAll(limit-w, depth+1, objects, v)
 	case *Set:
+		w += perContainer
 		w += weighAll(limit-w, depth+1, objects, v.Items())
 	case *List:
 		if v.json != "" {
 			return w + len(v.json)
 		}
+		w += perContainer
 		w += weighAll(limit-w, depth+1, objects, v.Items)
 	case *Dict:
 		if v.json != "" {
 			return w + len(v.json)
 		}
+		w += perContainer
 		for i := 0; i < len(v.entries) && w <= limit; i++ {
 			w += weigh(limit-w, depth+1, objects, v.entries[i].key) + weigh(limit-w, depth+1, objects, v.entries[i].val)
 		}
