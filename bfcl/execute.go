@@ -125,8 +125,8 @@ type instances struct {
 
 // A model writes the calls, so an episode must not take the memory or the hours of the machine that trains. Each call
 // can double a text of the state, and a directory that is copied into two others takes no memory until it is printed.
-// The limits, as py.Weigh counts, are far above any official task: values take several times as much memory, in hundreds
-// of episodes at once. A call beyond a limit raises a MemoryError, and the episode is abandoned.
+// The limits, as py.Weigh counts, are far above any official task: values take several times as much memory, in
+// hundreds of episodes at once. A call beyond a limit raises a MemoryError, and the episode is abandoned.
 const (
 	maxValue = api.MaxReply // limit of the arguments of a call, and of its result
 	maxState = 512 << 10    // limit of the state of all instances, after each call

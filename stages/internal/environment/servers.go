@@ -63,7 +63,6 @@ type session struct {
 	process *process // nil with a URL
 	tools   toolList
 	names   map[string]string // of the server, by that of the tool
-	listing atomic.Bool       // until its tools are read
 	most    int               // bytes that the process may write for a call
 	left    atomic.Int64      // bytes that it may write before the next one
 	cancel  func()            // ends the requests to a URL, and what is written to the process
@@ -76,8 +75,8 @@ const (
 	mostAnswers = 256 << 20 // bytes of the answers of all sessions, one for each
 	perMessage  = 16 << 10  // bytes that a message counts for besides its line: a request waits until it is answered
 	perLarge    = 4 << 10   // bytes that a member counts for whose value the SDK makes with room for many
-	perListed   = 512       // bytes that an object counts for besides in a list of tools: the SDK encodes each tool again
-	perObject   = 256       // bytes that another object or array counts for: the SDK makes hundreds of one of two bytes
+	perObject   = 768       // bytes that another object counts for: the SDK decodes a tool of two bytes and encodes it
+	perArray    = 256       // bytes that an array counts for: the SDK makes hundreds of one of two bytes
 	perValue    = 16        // bytes that another value counts for: the SDK makes forty of one of two bytes
 )
 
@@ -86,10 +85,10 @@ const (
 var largeNames = [][]byte{[]byte(`"_meta"`), []byte(`"input"`), []byte(`"icons"`),
 	[]byte(`\u005`), []byte(`\u006`), []byte(`\u007`)}
 
-// Weigh returns the bytes of a piece of JSON, with perObject for each object and array, perValue for each comma, and
-// perLarge for each of largeNames.
+// Weigh returns the bytes of a piece of JSON, with perObject for each object, perArray for each array, perValue for
+// each comma, and perLarge for each of largeNames.
 func Weigh(p []byte) int {
-	w := len(p) + perObject*(bytes.Count(p, []byte{'{'})+bytes.Count(p, []byte{'['})) +
+	w := len(p) + perObject*bytes.Count(p, []byte{'{'}) + perArray*bytes.Count(p, []byte{'['}) +
 		perValue*bytes.Count(p, []byte{','})
 	for _, name := range largeNames {
 		w += perLarge * bytes.Count(p, name)
@@ -97,20 +96,13 @@ func Weigh(p []byte) int {
 	return w
 }
 
-// scale weighs a text that comes in pieces. It keeps the end of the last piece, because a name can be in two pieces.
-type scale struct {
-	last    []byte
-	listing *atomic.Bool // that of the session
-}
+// scale weighs a text that comes in pieces. It is the end of the last piece, because a name can be in two pieces.
+type scale []byte
 
 func (s *scale) weigh(p []byte) int {
-	kept := Weigh(s.last)
-	s.last = append(s.last, p...)
-	w := Weigh(s.last) - kept
-	if s.listing.Load() {
-		w += perListed * bytes.Count(p, []byte{'{'})
-	}
-	s.last = slices.Clone(s.last[max(0, len(s.last)-len(`"_meta`)):])
+	all := append(*s, p...)
+	w := Weigh(all) - Weigh(*s)
+	*s = slices.Clone(all[max(0, len(all)-len(`"_meta`)):])
 	return w
 }
 
@@ -164,7 +156,6 @@ func (s *Servers) connect(ctx context.Context, task string) (*session, error) {
 	}
 	o := &session{dir: dir, secrets: s.secrets, most: s.share() + s.share()/2}
 	o.left.Store(int64(o.most))
-	o.listing.Store(true)
 	requests, end := context.WithCancel(context.WithoutCancel(ctx))
 	o.cancel = func() {
 		end()
@@ -187,7 +178,6 @@ func (s *Servers) connect(ctx context.Context, task string) (*session, error) {
 	if err == nil {
 		err = o.readTools(limited)
 	}
-	o.listing.Store(false)
 	if err != nil {
 		err = o.fault(ctx, "initialize", task, err, s.described.Start)
 	} else if s.described.Server.Tools != nil {
@@ -224,7 +214,7 @@ func (s *Servers) transport(requests context.Context, o *session) (mcp.Transport
 			}
 			headers.Set(name, value)
 		}
-		own := &ownTransport{requests: requests, headers: headers, secrets: s.secrets, listing: &o.listing,
+		own := &ownTransport{requests: requests, headers: headers, secrets: s.secrets,
 			most: s.share()}
 		return &mcp.StreamableClientTransport{Endpoint: server.URL, MaxRetries: -1, DisableStandaloneSSE: true,
 			HTTPClient: &http.Client{Transport: own, CheckRedirect: sameOrigin}}, nil
@@ -232,7 +222,7 @@ func (s *Servers) transport(requests context.Context, o *session) (mcp.Transport
 	out, in := io.Pipe()
 	var err error
 	o.process, err = s.start(s.described.Command, o.dir, nil, func(p *process, stdout io.Reader) {
-		_, err := io.Copy(in, &metered{Reader: stdout, scale: scale{listing: &o.listing}, session: o})
+		_, err := io.Copy(in, &metered{Reader: stdout, session: o})
 		in.CloseWithError(err)
 		if o.left.Load() < 0 { // no reader takes what it still writes
 			p.fail(err.Error())
@@ -262,7 +252,6 @@ type ownTransport struct {
 	requests context.Context // ends all requests but the one that ends the session
 	headers  http.Header
 	secrets  *proc.Secrets
-	listing  *atomic.Bool
 	most     int          // bytes of an answer
 	open     atomic.Int64 // requests
 }
@@ -295,7 +284,7 @@ func (a *ownTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		end()
 		return nil, a.secrets.Error(err)
 	}
-	body := &bounded{answer.Body, scale{listing: a.listing}, a.most, a.most, end}
+	body := &bounded{answer.Body, nil, a.most, a.most, end}
 	answer.Body = struct {
 		io.Reader
 		io.Closer

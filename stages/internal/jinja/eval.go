@@ -207,6 +207,7 @@ type args struct {
 }
 
 func (a callArguments) eval(r *rendering, s *scope) (v args) {
+	r.spend(len(a.items) + stepsOfPass*len(a.named)) // a namespace has an entry for each name
 	for _, x := range a.items {
 		v.values = append(v.values, x.eval(r, s))
 	}

@@ -245,9 +245,14 @@ func TestStepsAreOfEqualWork(t *testing.T) {
 	scopes := strings.Repeat("{% for a in few %}", 150) + "{% for k in many %}{% if [" + strings.Repeat("y, ", 20) +
 		"] %}{% endif %}{% endfor %}" + strings.Repeat("{% endfor %}", 150)
 	marks := "{% set s = y + 'x' %}" + strings.Repeat("{% set s = s + s %}", 10)
+	names := ""
+	for i := range 10_000 {
+		names += fmt.Sprintf("a%d=0, ", i)
+	}
 	vars := map[string]any{"many": slices.Repeat(jinja.List{true}, 99999), "few": jinja.List{true},
 		"x": jinja.Own(strings.Repeat("b", 3<<20)), "y": jinja.Foreign("y"), "z": jinja.Own(strings.Repeat("b", 99999))}
-	for source, want := range map[string]string{scopes: "steps", "{{ x.split('b') | length }}": "steps",
+	for source, want := range map[string]string{scopes: "steps",
+		"{% for k in many %}{% if namespace(" + names + ") %}{% endif %}{% endfor %}": "steps", "{{ x.split('b') | length }}": "steps",
 		"{% for k in many %}{{ 'aaaaaaaaaaaaaaa'.strip(x) }}{% endfor %}": "steps",
 		"{% for c in x %}{% break %}{% endfor %}":                         "steps",
 		marks + "{% set s = z | replace('b', s) %}":                       "bytes",
