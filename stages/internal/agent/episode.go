@@ -20,7 +20,8 @@ type episode struct {
 	gateway *Gateway
 	ask     rl.Rollout
 	offer   *environment.Offer
-	tools   http.Handler // of the offer
+	tools   http.Handler  // of the offer
+	calls   chan struct{} // requests for them
 	policy  *serve.Server
 
 	ctx     context.Context // ends with the episode

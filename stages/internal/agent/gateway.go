@@ -35,6 +35,10 @@ const modelName = "policy"
 // latter as environment.Weigh does, because the SDK makes 400 bytes of an array of three.
 const maxBody = 8 << 20
 
+// mostCalls limits the requests for the tools of an episode at once. Each has an answer in memory until the agent reads
+// it, and a list of tools may have a mebibyte: 4,000 of them took 4.4 GB.
+const mostCalls = 16
+
 // Options describe the policy and the place of the processes.
 type Options struct {
 	Policy    *rl.Local
@@ -120,11 +124,18 @@ func (g *Gateway) callTools(w http.ResponseWriter, r *http.Request) {
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Time{}) // an expired deadline would cancel the request
-	_ = control.SetWriteDeadline(time.Now().Add(cmp.Or(g.settings.Timeout, defaultTimeout) + time.Minute))
+	select {
+	case e.calls <- struct{}{}:
+		defer func() { <-e.calls }()
+	case <-e.ctx.Done(): // serve answers
+	case <-r.Context().Done():
+		return
+	}
 	if g.calls.Acquire(r.Context(), weight) != nil { // the client has left
 		return
 	}
 	defer g.calls.Release(weight)
+	_ = control.SetWriteDeadline(time.Now().Add(cmp.Or(g.settings.Timeout, defaultTimeout) + time.Minute))
 	e.serve(e.tools, w, r)
 }
 
@@ -185,7 +196,7 @@ func (g *Gateway) Play(ctx context.Context, ask rl.Rollout, env rl.Env, t *rl.Tr
 	if err = cmp.Or(err, g.workers.Broken()); err != nil {
 		return bfcl.Verdict{}, err
 	}
-	e := &episode{gateway: g, ask: ask, offer: offer, uses: map[string]int{}}
+	e := &episode{gateway: g, ask: ask, offer: offer, calls: make(chan struct{}, mostCalls), uses: map[string]int{}}
 	e.ctx, e.cancel = context.WithCancel(ctx)
 	e.policy = serve.New(serve.Config{Name: modelName, Batcher: g.Policy.Batcher, Codec: g.Codec,
 		Tokenizer: g.Tokenizer, Position: g.Position, Token: ask.Token, Addr: g.address, Queue: 1 << 20,

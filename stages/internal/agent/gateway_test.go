@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -493,8 +494,13 @@ func TestRequestsThatAnAgentLeavesBehindEndWithItsEpisode(t *testing.T) {
 
 // An agent with the key of its episode holds no connection, and a call may take longer than the limit of a body.
 func TestNoAgentHoldsAConnectionToTheTools(t *testing.T) {
-	e := &episode{ctx: t.Context(), tools: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	var now, most atomic.Int64
+	e := &episode{ctx: t.Context(), calls: make(chan struct{}, mostCalls), tools: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		text, _ := io.ReadAll(r.Body)
+		if n := now.Add(1); n > most.Load() {
+			most.Store(n)
+		}
+		defer now.Add(-1)
 		select {
 		case <-r.Context().Done():
 		case <-time.After(600 * time.Millisecond):
@@ -521,6 +527,18 @@ func TestNoAgentHoldsAConnectionToTheTools(t *testing.T) {
 			t.Errorf("%.9s: got %q, want %s", body, reply, want)
 		}
 		conn.Close()
+	}
+	var all sync.WaitGroup
+	for range 2 * mostCalls { // an agent reads no answer
+		all.Go(func() {
+			r, err := http.Post(h.URL+"/mcp/k", "", strings.NewReader("whole"))
+			if err != nil || r.StatusCode != http.StatusOK {
+				t.Errorf("got %v (%v)", r, err)
+			}
+		})
+	}
+	if all.Wait(); most.Load() != mostCalls {
+		t.Errorf("%d requests were served at once", most.Load())
 	}
 }
 
