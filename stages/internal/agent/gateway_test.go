@@ -495,7 +495,8 @@ func TestRequestsThatAnAgentLeavesBehindEndWithItsEpisode(t *testing.T) {
 // An agent with the key of its episode holds no connection, and a call may take longer than the limit of a body.
 func TestNoAgentHoldsAConnectionToTheTools(t *testing.T) {
 	var now, most atomic.Int64
-	e := &episode{ctx: t.Context(), calls: make(chan struct{}, mostCalls), tools: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	e := &episode{ctx: t.Context(), calls: make(chan struct{}, mostCalls)}
+	e.tools = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		text, _ := io.ReadAll(r.Body)
 		if n := now.Add(1); n > most.Load() {
 			most.Store(n)
@@ -506,7 +507,7 @@ func TestNoAgentHoldsAConnectionToTheTools(t *testing.T) {
 		case <-time.After(600 * time.Millisecond):
 			w.Write(text)
 		}
-	})}
+	})
 	g := &Gateway{running: &running{settings: &Settings{}, episodes: map[string]*episode{"k": e},
 		calls: semaphore.NewWeighted(maxBody)}}
 	mux := http.NewServeMux()

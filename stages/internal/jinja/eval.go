@@ -12,16 +12,21 @@ type expr interface {
 	eval(r *rendering, s *scope) any
 }
 
+// eval returns the value of an expression, which is a step.
+func (r *rendering) eval(x expr, s *scope) any {
+	if !r.spend(1) {
+		return undefined{}
+	}
+	return x.eval(r, s)
+}
+
 type constant struct{ value any }
 
 func (e constant) eval(*rendering, *scope) any { return e.value }
 
 type variable string
 
-func (e variable) eval(r *rendering, s *scope) any {
-	r.spend(1)
-	return r.get(s, string(e))
-}
+func (e variable) eval(r *rendering, s *scope) any { return r.get(s, string(e)) }
 
 type items struct {
 	list  []expr
@@ -31,7 +36,7 @@ type items struct {
 func (e items) eval(r *rendering, s *scope) any {
 	values := make([]any, len(e.list))
 	for i, x := range e.list {
-		values[i] = x.eval(r, s)
+		values[i] = r.eval(x, s)
 	}
 	r.spend(1 + len(values))
 	if e.tuple {
@@ -47,12 +52,12 @@ type pairs []pair
 func (e pairs) eval(r *rendering, s *scope) any {
 	d := Dict{}
 	for _, p := range e {
-		key, ok := p.key.eval(r, s).(Text)
+		key, ok := r.eval(p.key, s).(Text)
 		if !ok {
 			return r.fail("a key of a dict that is no string is not supported")
 		}
 		r.spend(1 + len(d)*(1+weight(key)))
-		d = d.with(key, p.value.eval(r, s))
+		d = d.with(key, r.eval(p.value, s))
 	}
 	return d
 }
@@ -62,7 +67,7 @@ type attribute struct {
 	name string
 }
 
-func (e attribute) eval(r *rendering, s *scope) any { return r.attribute(e.of.eval(r, s), e.name) }
+func (e attribute) eval(r *rendering, s *scope) any { return r.attribute(r.eval(e.of, s), e.name) }
 
 func (r *rendering) attribute(of any, name string) any {
 	r.spend(1)
@@ -79,7 +84,7 @@ func (r *rendering) attribute(of any, name string) any {
 
 type item struct{ of, at expr }
 
-func (e item) eval(r *rendering, s *scope) any { return r.item(e.of.eval(r, s), e.at.eval(r, s)) }
+func (e item) eval(r *rendering, s *scope) any { return r.item(r.eval(e.of, s), r.eval(e.at, s)) }
 
 func (r *rendering) item(of, at any) any {
 	r.spend(1 + weight(at))
@@ -136,7 +141,7 @@ func whole(v any) (int64, bool) {
 type reversed struct{ of expr }
 
 func (e reversed) eval(r *rendering, s *scope) any {
-	list, ok := r.sliced(e.of.eval(r, s))
+	list, ok := r.sliced(r.eval(e.of, s))
 	if !ok {
 		return undefined{}
 	}
@@ -149,7 +154,7 @@ func (e reversed) eval(r *rendering, s *scope) any {
 type slice struct{ of, from, to expr } // the bounds may be nil
 
 func (e slice) eval(r *rendering, s *scope) any {
-	of := e.of.eval(r, s)
+	of := r.eval(e.of, s)
 	list, ok := r.sliced(of)
 	if !ok {
 		return undefined{}
@@ -158,7 +163,7 @@ func (e slice) eval(r *rendering, s *scope) any {
 		if x == nil {
 			return absent
 		}
-		v := x.eval(r, s)
+		v := r.eval(x, s)
 		i, ok := whole(v)
 		if !ok {
 			r.fail("the bounds of a slice are integers; %s is not supported", typeName(v))
@@ -207,13 +212,13 @@ type args struct {
 }
 
 func (a callArguments) eval(r *rendering, s *scope) (v args) {
-	r.spend(len(a.items) + stepsOfPass*len(a.named)) // a namespace has an entry for each name
+	r.spend(stepsOfPass * len(a.named)) // a namespace has an entry for each name
 	for _, x := range a.items {
-		v.values = append(v.values, x.eval(r, s))
+		v.values = append(v.values, r.eval(x, s))
 	}
 	v.names = a.names
 	for _, x := range a.named {
-		v.named = append(v.named, x.eval(r, s))
+		v.named = append(v.named, r.eval(x, s))
 	}
 	return v
 }
@@ -255,7 +260,7 @@ type call struct {
 }
 
 func (e call) eval(r *rendering, s *scope) any {
-	of := e.of.eval(r, s)
+	of := r.eval(e.of, s)
 	a := e.callArguments.eval(r, s)
 	f, ok := of.(function)
 	if !ok {
@@ -275,7 +280,7 @@ type applied struct {
 }
 
 func (e applied) eval(r *rendering, s *scope) any {
-	v, a := e.value.eval(r, s), e.arguments.eval(r, s)
+	v, a := r.eval(e.value, s), e.arguments.eval(r, s)
 	if !r.spend(1 + weight(v)) {
 		return undefined{}
 	}
@@ -284,7 +289,7 @@ func (e applied) eval(r *rendering, s *scope) any {
 
 type negation struct{ of expr }
 
-func (e negation) eval(r *rendering, s *scope) any { return !truth(e.of.eval(r, s)) }
+func (e negation) eval(r *rendering, s *scope) any { return !truth(r.eval(e.of, s)) }
 
 type logic struct {
 	left, right expr
@@ -292,21 +297,21 @@ type logic struct {
 }
 
 func (e logic) eval(r *rendering, s *scope) any {
-	v := e.left.eval(r, s)
+	v := r.eval(e.left, s)
 	if r.err != nil || truth(v) == e.or {
 		return v
 	}
-	return e.right.eval(r, s)
+	return r.eval(e.right, s)
 }
 
 type conditional struct{ then, test, otherwise expr }
 
 func (e conditional) eval(r *rendering, s *scope) any {
 	switch {
-	case truth(e.test.eval(r, s)):
-		return e.then.eval(r, s)
+	case truth(r.eval(e.test, s)):
+		return r.eval(e.then, s)
 	case e.otherwise != nil:
-		return e.otherwise.eval(r, s)
+		return r.eval(e.otherwise, s)
 	}
 	return undefined{"if without else"}
 }
@@ -316,7 +321,7 @@ type concatenation struct{ items []expr }
 func (e concatenation) eval(r *rendering, s *scope) any {
 	var b builder
 	for _, x := range e.items {
-		if !r.append(&b, r.str(x.eval(r, s))) {
+		if !r.append(&b, r.str(r.eval(x, s))) {
 			return undefined{}
 		}
 	}
@@ -326,7 +331,7 @@ func (e concatenation) eval(r *rendering, s *scope) any {
 type minusOf struct{ of expr }
 
 func (e minusOf) eval(r *rendering, s *scope) any {
-	v := e.of.eval(r, s)
+	v := r.eval(e.of, s)
 	i, ok := v.(int64)
 	if !ok || i == math.MinInt64 {
 		return r.fail("minus %s is not supported", typeName(v))
@@ -340,7 +345,7 @@ type comparison struct {
 }
 
 func (e comparison) eval(r *rendering, s *scope) any {
-	return r.compare(e.operator, e.left.eval(r, s), e.right.eval(r, s))
+	return r.compare(e.operator, r.eval(e.left, s), r.eval(e.right, s))
 }
 
 func (r *rendering) compare(operator string, a, b any) bool {
@@ -491,7 +496,7 @@ type arithmetic struct {
 }
 
 func (e arithmetic) eval(r *rendering, s *scope) any {
-	a, b := e.left.eval(r, s), e.right.eval(r, s)
+	a, b := r.eval(e.left, s), r.eval(e.right, s)
 	if !r.spend(1) {
 		return undefined{}
 	}

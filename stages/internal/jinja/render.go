@@ -161,7 +161,7 @@ type output struct {
 
 func (n output) run(r *rendering, s *scope) jump {
 	r.line = n.line
-	v := n.value.eval(r, s)
+	v := r.eval(n.value, s)
 	r.append(r.out, r.str(v))
 	return ""
 }
@@ -187,7 +187,7 @@ type ifElse struct {
 func (n ifElse) run(r *rendering, s *scope) jump {
 	for _, c := range n.choices {
 		r.line = c.line
-		v := truth(c.test.eval(r, s))
+		v := truth(r.eval(c.test, s))
 		if r.err != nil {
 			return ""
 		}
@@ -213,7 +213,7 @@ type loop struct {
 
 func (n *forLoop) run(r *rendering, s *scope) jump {
 	r.line = n.line
-	all, ok := r.elements(n.over.eval(r, s))
+	all, ok := r.elements(r.eval(n.over, s))
 	if !ok {
 		r.fail("the value after in cannot be iterated over")
 	}
@@ -226,7 +226,7 @@ func (n *forLoop) run(r *rendering, s *scope) jump {
 		for _, v := range all {
 			inner := &scope{outer: s, values: map[string]any{"loop": undefined{"loop"}}} // the passes are not known yet
 			n.target.assign(r, inner, v)
-			if truth(n.filter.eval(r, inner)) {
+			if truth(r.eval(n.filter, inner)) {
 				kept = append(kept, v)
 			}
 			if !r.spend(1) {
@@ -289,7 +289,7 @@ type setTo struct {
 
 func (n setTo) run(r *rendering, s *scope) jump {
 	r.line = n.line
-	if v := n.value.eval(r, s); r.err == nil {
+	if v := r.eval(n.value, s); r.err == nil {
 		n.target.assign(r, s, v)
 	}
 	return ""
@@ -313,7 +313,7 @@ func (n setBlock) run(r *rendering, s *scope) jump {
 	r.block(n.body, &scope{outer: s})
 	made := r.out.text()
 	r.out, r.line = out, n.line
-	n.target.assign(r, s, n.value.eval(r, &scope{outer: s, values: map[string]any{"{% set %}": made}}))
+	n.target.assign(r, s, r.eval(n.value, &scope{outer: s, values: map[string]any{"{% set %}": made}}))
 	return ""
 }
 
