@@ -122,8 +122,8 @@ func (r *run) isOldCopy(t *task, c plan.Copy, file string, info fs.FileInfo) (bo
 	return r.contents()[digest], err
 }
 
-// findContents returns the digests of all files of the experiment's results, also of those that runs with missing
-// inputs have shown.
+// findContents returns the digests of all files of the experiment's results that are here, also of those that runs with
+// missing inputs have shown. A stranger's record can name the content of any file; one that is here is not lost.
 func (r *run) findContents() map[string]bool {
 	all := map[string]bool{}
 	manifests, _, _ := r.plan.Store.Manifests() // without a manifest a copy counts as the user's, and stays
@@ -134,7 +134,8 @@ func (r *run) findContents() map[string]bool {
 		for _, output := range m.Outputs {
 			for _, o := range output.Objects() {
 				for _, f := range o.Files {
-					all[f.SHA256] = true
+					info, err := os.Lstat(r.plan.Store.ObjectPath(o, f))
+					all[f.SHA256] = all[f.SHA256] || err == nil && info.Size() == f.Bytes
 				}
 			}
 		}

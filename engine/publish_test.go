@@ -54,6 +54,11 @@ func TestPublishedFilesAreRestoredAndEditedOnesStay(t *testing.T) {
 	wantFile(l, "page.txt", "two\n")
 	change("six")
 	wantFile(l, "page.txt", "six\n")
+	// A record alone makes no copy: a stranger's may name the content of any file.
+	must.OK(t, os.Rename(filepath.Join(l.StoreDir, "objects"), filepath.Join(l.Dir, "moved")))
+	must.OK(t, os.WriteFile(path, []byte("two\n"), 0o644))
+	change("ten")
+	wantFile(l, "page.txt", "two\n")
 }
 
 // Copies of other results are replaced, whatever their time: of the last result, of one before, and of a run with
