@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -49,7 +50,9 @@ func newClient(s *Settings, l *Calls, p Price, rate *Rate, path string, logf fun
 		logf: logf, backoff: FirstBackoff,
 		http: &http.Client{
 			Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: l.Parallel,
-				MaxResponseHeaderBytes: 1 << 20},
+				MaxResponseHeaderBytes: 1 << 20,
+				// No HTTP/2: a server that reads nothing holds the reader of its reply, whatever the timeout.
+				TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the key stays here
 		}}, nil
 }
