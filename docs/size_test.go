@@ -14,7 +14,7 @@ import (
 )
 
 // maxTestShare is the largest ratio of lines of tests to lines of code.
-const maxTestShare = 0.71
+const maxTestShare = 0.72
 
 // The section "Size" of architecture.md has the limit of each tree, and of all.
 func TestTreesKeepToTheirSize(t *testing.T) {
