@@ -49,7 +49,7 @@ func TestMoreTextThanAPageHasRoomForIsRefused(t *testing.T) {
 		"a page has room for 262144":   {Category: long},
 		"the episodes that":            {Task: "a", Stop: long},
 	} {
-		a := &artifact.Artifact{Dir: t.TempDir(), Type: "dataset"}
+		a := &artifact.Artifact{Dir: t.TempDir(), Type: "dataset", Manifest: &artifact.Manifest{}}
 		must.OK(t, artifact.WriteRows(a.Dir, rl.DatasetFile, []rl.Trajectory{row}))
 		ev := emptyEvidence()
 		ev.Inputs = []Input{{Role: roleData}}

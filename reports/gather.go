@@ -45,6 +45,10 @@ func gather(ev *Evidence, open func(*Input) (*artifact.Artifact, error), store *
 			return nil, err
 		}
 		a.Ref = in.Ref
+		named := strings.TrimPrefix((&SeedRun{Seed: in.Ref.Seed}).Name(), "seed ")
+		if seed := a.Manifest.Parts["seed"]; seed != "" && seed != named { // a result without randomness records none
+			return nil, fmt.Errorf("%s: the page says seed %q, its record %s", in.port(), named, seed)
+		}
 		read := readers[in.Role]
 		if read == nil {
 			return nil, fmt.Errorf("the evidence gives %s the unknown role %q", in.Address, in.Role)

@@ -9,8 +9,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"regexp"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -114,6 +114,11 @@ func TestAForgedDocumentIsFound(t *testing.T) {
 	other.Stages[record].Key = "" // settings come from a record
 	_, err = gather(other, opener(store), store)
 	must.Match(t, err, "key : ")
+	curve := slices.IndexFunc(ev.Inputs, func(in Input) bool { return in.Role == roleCurves })
+	other = must.Get(ReadEvidence(html))(t)
+	other.Inputs[curve].Ref.Seed = new(int64(99))
+	_, err = gather(other, opener(store), store)
+	must.Match(t, err, `the page says seed "99", its record 1`)
 	twice := must.Get(ReadEvidence(html))(t)
 	for _, in := range ev.Inputs {
 		if in.Label != "" {
