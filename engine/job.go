@@ -213,6 +213,12 @@ func (j *Job) Memory() (device, host int64) {
 	return m.MemoryOf(need)
 }
 
+// HostMemory returns the memory of this machine, or of this process's control groups, in bytes; 0: unknown.
+func HostMemory() int64 {
+	_, host := machine.Machine{}.MemoryOf(lang.Resources{})
+	return host
+}
+
 // Rand returns a random stream that depends on seed and name only, never on the address, so stages with the same seed
 // and stream draw the same numbers. Each call restarts the stream.
 func (j *Job) Rand(stream string) *rand.Rand { return Rand(j.Seed, stream) }

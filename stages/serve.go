@@ -1,8 +1,11 @@
 package stages
 
 import (
+	"fmt"
 	"io"
 	"time"
+
+	"rcgrpo/stages/internal/lm"
 )
 
 // Serving is a checkpoint, Hugging Face folder or GGUF file behind an HTTP endpoint. In a binary with tensors it has a
@@ -28,5 +31,20 @@ type Serving struct {
 	Timeout   time.Duration
 	Drain     time.Duration
 	Record    string // folder for the trajectories of conversations; "": none
+	Memory    int64  // bytes of this machine; 0: unknown
 	Out, Log  io.Writer
+}
+
+// fit completes the use of a model on a CPU: as many replies at once as the memory has room for. One reply of the whole
+// context must fit.
+func (s *Serving) fit(shape lm.Config, use lm.Use) (lm.Use, error) {
+	if s.Device != "cpu" || s.Memory == 0 {
+		return use, nil
+	}
+	use = shape.FitSlots(use, s.Memory)
+	if need := shape.Memory(use); lm.TotalMemory(need) > s.Memory {
+		return use, fmt.Errorf("one reply does not fit into the %s of this machine: it needs %s; choose a smaller --context "+
+			"than %d, or --precision bf16", lm.BytesText(s.Memory), lm.MemoryText(need), use.Context)
+	}
+	return use, nil
 }

@@ -53,7 +53,11 @@ func (s *Serving) Run(ctx context.Context) error {
 	}
 	shape := policy.Model.Config()
 	length := min(cmp.Or(s.Context, defaultContext), shape.MaxPosition)
-	decoder, err := lm.NewDecoder(policy.Model, s.Slots, length)
+	use.Context = length
+	if use, err = s.fit(shape, use); err != nil {
+		return err
+	}
+	decoder, err := lm.NewDecoder(policy.Model, use.Slots, length)
 	if err != nil {
 		return err
 	}
@@ -71,9 +75,11 @@ func (s *Serving) Run(ctx context.Context) error {
 		Tokenizer: policy.Tokenizer, Position: policy.Position, Token: token, Addr: listener.Addr().String(), Key: s.Key,
 		Queue: s.Queue, MaxBody: s.MaxBody, Timeout: s.Timeout, Log: record,
 		Logf: log.New(s.Log, "", 0).Printf})
-	use.Context = length
 	fmt.Fprintf(s.Log, "chat layout %s, reward token %s\n", policy.Layout, cmp.Or(token, "none"))
 	fmt.Fprintf(s.Log, "memory: at most %s\n", lm.MemoryText(shape.Memory(use)))
+	if use.Slots < s.Slots {
+		fmt.Fprintf(s.Log, "%d of %d replies at once, for which the memory has room\n", use.Slots, s.Slots)
+	}
 	fmt.Fprintf(s.Out, "http://%s/v1\n", listener.Addr())
 	if err := errors.Join(server.Serve(ctx, listener, s.Drain), record.Close()); err != nil {
 		return err

@@ -68,7 +68,7 @@ func serveCommand() *cobra.Command {
 			return err
 		}
 		worksForOthers()
-		s.Out, s.Log = c.stdout(), c.stderr()
+		s.Out, s.Log, s.Memory = c.stdout(), c.stderr(), engine.HostMemory()
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
 		return serving.Run(ctx)
