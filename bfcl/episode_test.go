@@ -229,6 +229,22 @@ func files(n int) (calls []string) {
 	return calls
 }
 
+// A ground truth is not abandoned. A call of 60 kB, 200 times, made 200 lists of 500,000 letters.
+func TestAnExhaustedGroundTruthExecutesNothing(t *testing.T) {
+	task := filesTask()
+	task.Classes = []string{"TwitterAPI"}
+	e := start(t, task, Settings{})
+	for range 20 {
+		e.truth.run("authenticate_twitter('john', 'john123')")
+		e.truth.run("post_tweet('t')")
+		e.truth.run("mention(0, '" + strings.Repeat("a", 60_000) + "')")
+	}
+	before := e.truth.work
+	if o := e.truth.run("post_tweet('t')"); o.Exception != "MemoryError" || e.truth.work != before {
+		t.Errorf("a call after the limit replies %q, its work is %d", o.Text, e.truth.work-before)
+	}
+}
+
 // TestLongCallsTakeLittleTime evaluates calls that took a minute or 2 GiB, and the work of those with many digits.
 func TestLongCallsTakeLittleTime(t *testing.T) {
 	task := filesTask()
@@ -243,7 +259,7 @@ func TestLongCallsTakeLittleTime(t *testing.T) {
 	tuples := "{" + strings.Repeat("(", 190) + "'a'" + strings.Repeat(",)", 190) + ": 1}"
 	e := start(t, task, Settings{})
 	tickets := append([]string{"ticket_login('a', 'b')"}, slices.Repeat([]string{"create_ticket('t')"}, 500)...)
-	steps(t, e, append(tickets, "get_user_tickets('"+strings.Repeat("Ä", 500_000)+"')"))
+	steps(t, e, append(tickets, "get_user_tickets('"+strings.Repeat("Ä", 250_000)+"')"))
 	for call, want := range map[string]string{
 		"logout(" + tuples + ")":                    "takes 1 positional argument",
 		"logout(" + keywords.String() + ")":         "unexpected keyword argument 'k0'",
