@@ -41,10 +41,11 @@ func (s *Serving) fit(shape lm.Config, use lm.Use) (lm.Use, error) {
 	if s.Device != "cpu" || s.Memory == 0 {
 		return use, nil
 	}
-	use = shape.FitSlots(use, s.Memory)
-	if need := shape.Memory(use); lm.TotalMemory(need) > s.Memory {
-		return use, fmt.Errorf("one reply does not fit into the %s of this machine: it needs %s; choose a smaller --context "+
-			"than %d, or --precision bf16", lm.BytesText(s.Memory), lm.MemoryText(need), use.Context)
+	have := s.Memory / 10 * 9 // other programs need some
+	use = shape.FitSlots(use, have)
+	if need := shape.Memory(use); lm.TotalMemory(need) > have {
+		return use, fmt.Errorf("one reply does not fit into 90 %% of this machine's %s: it needs %s; choose a smaller "+
+			"--context than %d, or --precision bf16", lm.BytesText(s.Memory), lm.MemoryText(need), use.Context)
 	}
 	return use, nil
 }
