@@ -125,11 +125,32 @@ type metered struct {
 
 func (m *metered) Read(p []byte) (int, error) {
 	n, err := m.Reader.Read(p)
-	messages := bytes.Count(p[:n], []byte{'\n'}) + bytes.Count(p[:n], []byte{'\r'}) // the SDK accepts either
-	if m.session.left.Add(-int64(m.weigh(p[:n])+perMessage*messages)) < 0 {
+	if m.session.left.Add(-int64(m.weigh(p[:n]))) < 0 {
 		return 0, tooMuch(m.session.most)
 	}
 	return n, err
+}
+
+// counted is the transport and the connection to the process of a session. It counts messages as the SDK finds them:
+// with several ends of lines, without any, and in batches.
+type counted struct {
+	mcp.IOTransport
+	mcp.Connection
+	session *session
+}
+
+func (c counted) Connect(ctx context.Context) (mcp.Connection, error) {
+	var err error
+	c.Connection, err = c.IOTransport.Connect(ctx)
+	return c, err
+}
+
+func (c counted) Read(ctx context.Context) (jsonrpc.Message, error) {
+	m, err := c.Connection.Read(ctx)
+	if err == nil && c.session.left.Add(-perMessage) < 0 {
+		err = tooMuch(c.session.most)
+	}
+	return m, err
 }
 
 func (s *session) close() {
@@ -226,13 +247,14 @@ func (s *Servers) transport(requests context.Context, o *session) (mcp.Transport
 		_, err := io.Copy(in, &metered{Reader: stdout, session: o})
 		in.CloseWithError(err)
 		if o.left.Load() < 0 { // no reader takes what it still writes
-			p.fail(err.Error())
+			p.fail(tooMuch(o.most).Error())
 		}
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &mcp.IOTransport{Reader: out, Writer: o.process.stdin, MaxLineLength: maxLine}, nil
+	return counted{IOTransport: mcp.IOTransport{Reader: out, Writer: o.process.stdin, MaxLineLength: maxLine}, session: o},
+		nil
 }
 
 // sameOrigin refuses a redirect to another server, which would receive the headers with their secrets.

@@ -114,13 +114,30 @@ func says(failure, fault string) bool {
 
 func TestWhatAServerWritesForOneCallIsLimited(t *testing.T) {
 	const most = maxLine + maxLine/2
-	for text, n := range map[string]int{"{}\n": most / perMessage, "{}\r": most / perMessage, "{},": most / perObject,
-		"[],": most / perArray, "1,": most / perValue, `"_meta":{}`: most / perLarge, `"inp\u0075t":{}`: most / perLarge} {
+	for text, n := range map[string]int{"{},": most / perObject, "[],": most / perArray, "1,": most / perValue,
+		`"_meta":{}`: most / perLarge, `"inp\u0075t":{}`: most / perLarge} {
 		o := &session{most: most}
 		o.left.Store(most)
 		read := iotest.OneByteReader(strings.NewReader(strings.Repeat(text, n)))
 		_, err := io.Copy(io.Discard, &metered{Reader: read, session: o})
 		must.Match(t, err, "more than 25165824 bytes")
+	}
+	var messages []string
+	for i := range 9 {
+		messages = append(messages, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"x"}`, i))
+	}
+	for _, text := range []string{strings.Join(messages, "\n"), strings.Join(messages, "\r"),
+		"[" + strings.Join(messages, ",") + "]"} {
+		o, n := &session{}, 0
+		o.left.Store(4 * perMessage)
+		c := must.Get(counted{IOTransport: mcp.IOTransport{Reader: io.NopCloser(strings.NewReader(text))},
+			session: o}.Connect(t.Context()))(t)
+		for _, err := c.Read(t.Context()); err == nil; _, err = c.Read(t.Context()) {
+			n++
+		}
+		if n != 4 {
+			t.Errorf("%.40q: %d messages were read, want 4", text, n)
+		}
 	}
 	s, log := notes(t, map[string]string{}, Server{})
 	must.OK(t, s.check(t.Context()))
