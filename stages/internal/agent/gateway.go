@@ -64,6 +64,7 @@ type running struct {
 	address  string
 	prompts  *semaphore.Weighted // bytes of requests that become prompts at once
 	calls    *semaphore.Weighted // bytes of requests for tools at once
+	logprobs atomic.Int64        // that the replies of all episodes may get
 	sampling rl.Stopwatch
 	changed  atomic.Int64 // requests with another temperature or top_p
 
@@ -200,7 +201,8 @@ func (g *Gateway) Play(ctx context.Context, ask rl.Rollout, env rl.Env, t *rl.Tr
 	e.ctx, e.cancel = context.WithCancel(ctx)
 	e.policy = serve.New(serve.Config{Name: modelName, Batcher: g.Policy.Batcher, Codec: g.Codec,
 		Tokenizer: g.Tokenizer, Position: g.Position, Token: ask.Token, Addr: g.address, Queue: 1 << 20,
-		MaxBody: maxBody, Prompts: g.prompts, Timeout: cmp.Or(g.settings.Timeout, defaultTimeout), Logf: g.Place.Log,
+		MaxBody: maxBody, Prompts: g.prompts, Logprobs: &g.logprobs,
+		Timeout: cmp.Or(g.settings.Timeout, defaultTimeout), Logf: g.Place.Log,
 		Sampling: &serve.Sampling{Temperature: g.Policy.Temperature, TopP: cmp.Or(g.Policy.TopP, 1),
 			Reply: g.Policy.Limits.Reply, Stream: e.stream, Sampled: e.sampled}})
 	e.tools = mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return offer.Server },

@@ -357,7 +357,8 @@ func TestARefusedPromptEndsThoseBeforeIt(t *testing.T) {
 // Ten requests of 115 bytes for eight replies with 20 alternatives held 3 GB until their clients read them. One request
 // of 1.1 MB for 280 echoes took 1.8 GB, 4.3 GB in half the bytes if each character of the token is escaped in JSON.
 func TestLogprobsInMemoryHaveALimit(t *testing.T) {
-	l := newLab(t, "qwen", 4, nil, func(c *Config) { c.Queue = 600 })
+	shared := new(atomic.Int64) // by the servers of the episodes of an agent
+	l := newLab(t, "qwen", 4, nil, func(c *Config) { c.Queue, c.Logprobs = 600, shared })
 	const plain, withLogprobs = `{"model": "tiny", "prompt": "in", "max_tokens": 9}`,
 		`{"model": "tiny", "prompt": "in", "max_tokens": 9, "logprobs": 1, "n": 2}` // 36
 	many := `{"model": "tiny", "max_tokens": 1, "logprobs": 5, "n": 8, "echo": true, "prompt": [` + strings.TrimSuffix(
@@ -375,7 +376,7 @@ func TestLogprobsInMemoryHaveALimit(t *testing.T) {
 		{mostLogprobs - 7, echo, "may get 4194304 logprobs", http.StatusTooManyRequests},
 		{mostLogprobs - 8, echo, "", http.StatusOK},
 	} {
-		l.logprobs.Store(tc.others)
+		shared.Store(tc.others)
 		status, text, _ := l.post("/v1/completions", tc.body)
 		if status != tc.want || !strings.Contains(text, tc.reason) {
 			t.Errorf("%.60s: got %d %.300s, want %d with %q", tc.body, status, text, tc.want, tc.reason)
@@ -383,7 +384,7 @@ func TestLogprobsInMemoryHaveALimit(t *testing.T) {
 		for l.requests.Load() > 0 { // its reply is read before it ends
 			time.Sleep(time.Millisecond)
 		}
-		if got := l.logprobs.Load(); got != tc.others {
+		if got := shared.Load(); got != tc.others {
 			t.Errorf("%.60s: %d logprobs are counted afterwards, want %d", tc.body, got, tc.others)
 		}
 	}

@@ -40,14 +40,15 @@ type Config struct {
 	Position  string // of reward tokens; "" for a policy without them
 	Token     string // reward token of requests that name none
 
-	Addr    string              // host and port of the listener
-	Key     string              // API key; "": none
-	Queue   int                 // replies that may wait for a slot
-	MaxBody int64               // bytes of a request
-	Prompts *semaphore.Weighted // bytes of requests that become prompts at once, of several servers; nil: of this one
-	Timeout time.Duration       // of a request
-	Logf    func(format string, args ...any)
-	Log     *Log // of conversations; nil: none
+	Addr     string              // host and port of the listener
+	Key      string              // API key; "": none
+	Queue    int                 // replies that may wait for a slot
+	MaxBody  int64               // bytes of a request
+	Prompts  *semaphore.Weighted // bytes of requests that become prompts at once, of several servers; nil: of this one
+	Logprobs *atomic.Int64       // that replies may get, of several servers; nil: of this one
+	Timeout  time.Duration       // of a request
+	Logf     func(format string, args ...any)
+	Log      *Log // of conversations; nil: none
 
 	Sampling *Sampling // of the episode that the client plays; nil: as the requests ask
 }
@@ -81,7 +82,6 @@ type Server struct {
 	started  time.Time
 	requests atomic.Int64 // whose body is read, or that are answered
 	replies  atomic.Int64 // whose request is not answered
-	logprobs atomic.Int64 // that these replies may get
 	draining atomic.Bool
 	memory   chat.Memory
 	unread   time.Duration // that a client has for the rest of a stream when all of it is sampled
@@ -102,6 +102,7 @@ const bytesPerLogprob = 8
 func New(c Config) *Server {
 	s := &Server{Config: c, mux: http.NewServeMux(), started: time.Now(), unread: time.Minute}
 	s.Prompts = cmp.Or(c.Prompts, semaphore.NewWeighted(max(c.MaxBody, mostPrompts)))
+	s.Logprobs = cmp.Or(c.Logprobs, new(atomic.Int64))
 	s.mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 	})
@@ -299,9 +300,9 @@ func (s *Server) reserve(q *request, choices []*choice) (release func(), err err
 	}
 	release = func() {
 		s.replies.Add(-n)
-		s.logprobs.Add(-logprobs)
+		s.Logprobs.Add(-logprobs)
 	}
-	replies, all := s.replies.Add(n), s.logprobs.Add(logprobs)
+	replies, all := s.replies.Add(n), s.Logprobs.Add(logprobs)
 	if replies > most || all > mostLogprobs && logprobs > 0 {
 		release()
 		return nil, s.full()
