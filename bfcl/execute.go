@@ -27,6 +27,7 @@ const (
 	maxInitial = 256 << 10 // limit of the initial state, as JSON and as py.Weigh counts it
 	maxTruth   = 128 << 10 // limit of the text of a ground truth
 	maxParts   = 256       // limit of turns, ground-truth calls and revealed tools together
+	maxID      = 256       // limit of the id, which an evaluated text contains before each call
 )
 
 // newWorld loads the initial state of a task. long has the constants of long_context.json by name, and may be nil
@@ -90,6 +91,8 @@ func (t *Task) size() (int, error) {
 		}
 	}
 	switch {
+	case len(t.ID) > maxID:
+		return 0, fmt.Errorf("the id of a task has more than %d bytes: %.40s…", maxID, t.ID)
 	case len(t.InitialConfig) > maxInitial:
 		return 0, t.tooLarge()
 	case parts > maxParts:
