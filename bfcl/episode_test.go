@@ -170,7 +170,8 @@ func TestCallsThatTakeTooMuchAbandonTheEpisode(t *testing.T) {
 			"cp('docs', 'b')", "mkdir('c')", "mv('docs', 'c')", "mv('b', 'c')", "mv('c', 'docs')"), "find()")},
 		"directories that share tables": {"GorillaFileSystem", append([]string{"mkdir('a0')"}, shared(60)...)},
 		"directories that share tables, far below": {"GorillaFileSystem", slices.Concat(
-			repeat(480, "mkdir('d')", "cd('d')"), []string{"mkdir('a0')"}, shared(60))},
+			repeat(50, "mkdir('d')", "cd('d')"), []string{"mkdir('a0')"}, shared(60))},
+		"deep directories": {"GorillaFileSystem", repeat(70, "mkdir('d')", "cd('d')")},
 		"letters": {"TwitterAPI", append([]string{"authenticate_twitter('john', 'john123')", "post_tweet('t')"}, repeat(3,
 			"mention(0, '"+strings.Repeat("a", 20_000)+"')", "get_tweet(0)", "get_tweet(0)", "get_tweet(0)")...)},
 		"many results": {"GorillaFileSystem", []string{"echo('" + strings.Repeat("a", 400_000) + "', 'a.txt')",
@@ -210,6 +211,16 @@ func TestCallsThatTakeTooMuchAbandonTheEpisode(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+func TestADirectoryMayContainItself(t *testing.T) {
+	e := start(t, filesTask(), Settings{})
+	outcomes, err := e.StepOutcomes([]string{"cp('a.txt', 'docs')", "mkdir('b')", "mv('b', 'docs')", "cp('docs', 'docs')",
+		"ls()", "du()"})
+	must.OK(t, err)
+	if last := outcomes[len(outcomes)-1]; len(outcomes) != 6 || last.Exception != "RecursionError" {
+		t.Errorf("after %d calls: %+v", len(outcomes), last)
 	}
 }
 
