@@ -119,13 +119,17 @@ func (r *run) isOldCopy(t *task, c plan.Copy, file string, info fs.FileInfo) (bo
 		}
 	}
 	digest, err := artifact.FileDigest(file)
-	return r.contents()[digest], err
+	if at := r.contents()[digest]; at != "" && err == nil {
+		stored, err := artifact.FileDigest(at) // a stranger's record can name the content of any file
+		return err == nil && stored == digest, nil
+	}
+	return false, err
 }
 
-// findContents returns the digests of all files of the experiment's results that are here, also of those that runs with
-// missing inputs have shown. A stranger's record can name the content of any file; one that is here is not lost.
-func (r *run) findContents() map[string]bool {
-	all := map[string]bool{}
+// findContents returns the files of the experiment's results by their digests, also those that runs with missing inputs
+// have shown.
+func (r *run) findContents() map[string]string {
+	all := map[string]string{}
 	manifests, _, _ := r.plan.Store.Manifests() // without a manifest a copy counts as the user's, and stays
 	for _, m := range manifests {
 		if m.Experiment != r.plan.Experiment.Name {
@@ -134,8 +138,10 @@ func (r *run) findContents() map[string]bool {
 		for _, output := range m.Outputs {
 			for _, o := range output.Objects() {
 				for _, f := range o.Files {
-					info, err := os.Lstat(r.plan.Store.ObjectPath(o, f))
-					all[f.SHA256] = all[f.SHA256] || err == nil && info.Size() == f.Bytes
+					path := r.plan.Store.ObjectPath(o, f)
+					if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() && info.Size() == f.Bytes {
+						all[f.SHA256] = path
+					}
 				}
 			}
 		}
@@ -149,7 +155,7 @@ func (r *run) findContents() map[string]bool {
 			for _, pub := range r.plan.Experiment.Publishes(n.Node) {
 				shown := filepath.Join(folder.Shown(n.Address), pub.Port, filepath.FromSlash(pub.File))
 				if digest, err := artifact.FileDigest(shown); err == nil {
-					all[digest] = true
+					all[digest] = shown
 				}
 			}
 		}

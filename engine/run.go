@@ -131,8 +131,8 @@ type run struct {
 	folder  runs.Folder
 	closers []func() error
 
-	pinned   map[string]bool        // keys
-	contents func() map[string]bool // digests of all files of results, found at the first call
+	pinned   map[string]bool          // keys
+	contents func() map[string]string // files of all results by digest, found at the first call
 
 	tasks     []*task
 	byAddress map[string]*task

@@ -32,9 +32,12 @@ func gather(ev *Evidence, open func(*Input) (*artifact.Artifact, error), store *
 	counted := map[[5]string]bool{} // an artifact counts once for a name and seed, however often the page names it
 	for i := range ev.Inputs {
 		in := &ev.Inputs[i]
-		one := [...]string{in.Role, cmp.Or(in.Label, in.Address), in.Key, in.Ref.Port, (&SeedRun{Seed: in.Ref.Seed}).Name()}
-		if in.Role == roleCalls {
+		one := [...]string{in.Role, in.Label, in.Key, in.Ref.Port, (&SeedRun{Seed: in.Ref.Seed}).Name()}
+		switch in.Role {
+		case roleCalls:
 			one[4] = "" // paid once for all seeds
+		case roleData, roleReplay: // without labels
+			one[1] = in.Address
 		}
 		if counted[one] {
 			continue

@@ -121,7 +121,7 @@ func TestAForgedDocumentIsFound(t *testing.T) {
 	must.Match(t, err, `the page says seed "99", its record 1`)
 	twice := must.Get(ReadEvidence(html))(t)
 	for _, in := range ev.Inputs {
-		if in.Label != "" {
+		if in.Role != roleData {
 			in.Address += "0"
 		}
 		twice.Inputs = append(twice.Inputs, in)

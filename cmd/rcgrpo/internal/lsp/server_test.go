@@ -537,6 +537,8 @@ func TestHostileTexts(t *testing.T) {
 		"a heredoc":                {value + "<<E\nE\n}\n", place{2, 8}, ""},
 		"4 MB of brackets":         {value + repeat("[", 4<<20), place{2, 8}, "1048576"},
 		"2 million labels":         {"stage " + repeat("a ", 4_000_000) + "{\n}\n", place{0, 20}, "1048576"},
+		"a key of many digits": {"stage \"exec\" \"s\" {\n for_each = [\"x${1e600000000}\"]\n}\nlocals {\n" +
+			" a = stage.exec.s[\"\n}\n", place{4, 19}, ""},
 		"modules that are one": {"experiment {}\n" + repeat("module \"m\" {\n source = \"./sub/big.hcl\"\n}\n", 500_000) +
 			value, place{40_001, 6}, ""},
 	} {

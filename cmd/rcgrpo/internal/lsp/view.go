@@ -8,7 +8,6 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
-	"github.com/zclconf/go-cty/cty"
 
 	"rcgrpo/engine/lang"
 )
@@ -275,13 +274,18 @@ func (o *outline) objectKeys(it *item) (keys []string) {
 	switch e := expr.(type) {
 	case *hclsyntax.ObjectConsExpr:
 		for _, it := range e.Items {
-			exprs = append(exprs, it.KeyExpr)
+			if name := hcl.ExprAsKeyword(it.KeyExpr); name != "" {
+				keys = append(keys, name)
+			} else if key, ok := it.KeyExpr.(*hclsyntax.ObjectConsKeyExpr); ok {
+				exprs = append(exprs, key.Wrapped)
+			}
 		}
 	case *hclsyntax.TupleConsExpr:
 		exprs = e.Exprs
 	}
 	for _, e := range exprs {
-		if k, diags := e.Value(nil); !diags.HasErrors() && k.Type() == cty.String && k.IsKnown() && !k.IsNull() {
+		if text, ok := e.(*hclsyntax.TemplateExpr); ok && text.IsStringLiteral() { // another one may be long work
+			k, _ := text.Value(nil)
 			keys = append(keys, k.AsString())
 		}
 	}
