@@ -32,8 +32,8 @@ func (in *objects) repeat() bool {
 	return false
 }
 
-// maxObjects limits the objects in each other. One that contains itself counts as often: a walk of it ends at its depth,
-// but may visit what is beside it on each level.
+// maxObjects limits the objects in each other. One that contains itself counts as often: a walk of it ends at its
+// depth, but may visit what is beside it on each level.
 const maxObjects = 64
 
 func weighAll(limit, depth int, in *objects, values []Value) (w int) {
@@ -43,8 +43,8 @@ func weighAll(limit, depth int, in *objects, values []Value) (w int) {
 	return w
 }
 
-// weigh is Weigh of one value, at a depth of nesting in the innermost object. It allocates nothing, because each call of
-// an episode weighs the state. Values nested deeper than maxDepth exceed the limit, because printing them needs the
+// weigh is Weigh of one value, at a depth of nesting in the innermost object. It allocates nothing, because each call
+// of an episode weighs the state. Values nested deeper than maxDepth exceed the limit, because printing them needs the
 // square of their depth, and so do objects deeper than maxObjects.
 func weigh(limit, depth int, in *objects, v Value) int {
 	w := perValue
