@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"rcgrpo/internal/must"
 )
@@ -251,7 +252,7 @@ func TestAnExhaustedGroundTruthExecutesNothing(t *testing.T) {
 		e.truth.run("mention(0, '" + strings.Repeat("a", 60_000) + "')")
 	}
 	before := e.truth.work
-	if o := e.truth.run("post_tweet('t')"); o.Exception != "MemoryError" || e.truth.work != before {
+	if o := e.truth.run("post_tweet('t')"); o.Exception != "MemoryError" || e.truth.work != before+callWork {
 		t.Errorf("a call after the limit replies %q, its work is %d", o.Text, e.truth.work-before)
 	}
 }
@@ -505,5 +506,19 @@ func TestRevealTurnsContainTheDocumentsOfTheirTools(t *testing.T) {
 		`'a': "it's"}}]` + "\n" + RevealRequest
 	if got := e.User(); got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// Each of 255 searches asked for each of 35,000 calls whether it serves each ground-truth call: 95 s.
+func TestManyCallsAreMatchedInLittleTime(t *testing.T) {
+	var truth []string
+	for i := range 255 {
+		truth = append(truth, "ls(a=True"+strings.Repeat(" ", i)+")")
+	}
+	made := append(slices.Repeat([]string{"a()"}, 35_000), slices.Repeat([]string{"ls(a=1)"}, 255)...)
+	start := time.Now()
+	plain, injective := actionReward(&Task{Turns: []Turn{{GroundTruth: truth}}}, made)
+	if took := time.Since(start); plain != 1 || injective != 1 || took > 20*time.Second {
+		t.Errorf("got %v and %v after %v", plain, injective, took)
 	}
 }

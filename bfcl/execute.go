@@ -275,8 +275,8 @@ func (in *instances) run(call string) Outcome {
 // value returns the value of a call string. A tool called with literals is called directly; any
 // other text is rewritten and evaluated.
 func (in *instances) value(call string) (py.Value, error) {
-	if in.exhausted { // a ground truth goes on
-		return nil, py.Raise("MemoryError", "a call before exceeded a limit")
+	if in.work += callWork; in.exhausted || in.work > maxWork { // a ground truth goes on
+		return nil, py.Raise("MemoryError", "the calls before it exceed a limit")
 	}
 	if t, i, args, keywords := in.literalCall(call); i >= 0 {
 		bound, err := bind(t, args, keywords)

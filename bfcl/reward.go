@@ -167,12 +167,20 @@ func (m *matcher) distinct() bool {
 	if len(m.unpaired) == 0 {
 		return true
 	}
-	owner := make([]int, len(m.made)) // index + 1 of the ground-truth call that a call serves; 0 if none
-	var seen []bool                   // calls that the current search has tried
+	owner := make([]int, len(m.made))      // index + 1 of the ground-truth call that a call serves; 0 if none
+	serving := make([][]int, len(m.truth)) // indices of the calls that can serve it
+	for i, truth := range m.truth {
+		for j, call := range m.made {
+			if m.serves(call, truth) {
+				serving[i] = append(serving[i], j)
+			}
+		}
+	}
+	var seen []bool // calls that the current search has tried
 	var assign func(i int) bool
 	assign = func(i int) bool {
-		for j, call := range m.made {
-			if seen[j] || !m.serves(call, m.truth[i]) {
+		for _, j := range serving[i] {
+			if seen[j] {
 				continue
 			}
 			seen[j] = true
