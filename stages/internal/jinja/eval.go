@@ -466,8 +466,7 @@ func (r *rendering) in(a, b any) bool {
 		if !ok {
 			r.fail("only a string is in a string, not %s", typeName(a))
 		}
-		r.spend(len(b.s) / stepText)
-		return ok && strings.Contains(b.s, x.s)
+		return ok && r.spend(search(b.s, x.s)) && strings.Contains(b.s, x.s)
 	case Dict:
 		switch x := a.(type) {
 		case Text:

@@ -250,11 +250,14 @@ func TestStepsAreOfEqualWork(t *testing.T) {
 		names += fmt.Sprintf("a%d=0, ", i)
 	}
 	vars := map[string]any{"many": slices.Repeat(jinja.List{true}, 99999), "few": jinja.List{true},
-		"x": jinja.Own(strings.Repeat("b", 3<<20)), "y": jinja.Foreign("y"), "z": jinja.Own(strings.Repeat("b", 99999))}
+		"x": jinja.Own(strings.Repeat("b", 3<<20)), "y": jinja.Foreign("y"),
+		"p": jinja.Own(strings.Repeat("ab"+strings.Repeat("c", 15), 1<<18)), "z": jinja.Own(strings.Repeat("b", 99999))}
 	for source, want := range map[string]string{scopes: "steps",
 		"{% for k in many %}{% if namespace(" + names + ") %}{% endif %}{% endfor %}":                          "steps",
 		"{% for k in many %}{% if not (" + strings.Repeat("1 < 2 and ", 1600) + "1) %}{% endif %}{% endfor %}": "steps",
 		"{{ x.split('b') | length }}":                                     "steps",
+		"{% if (p ~ 'X') in p ~ p %}{% endif %}":                          "steps",
+		"{{ (p ~ p).replace(p ~ 'X', 'y') }}":                             "steps",
 		"{% for k in many %}{{ 'aaaaaaaaaaaaaaa'.strip(x) }}{% endfor %}": "steps",
 		"{% for c in x %}{% break %}{% endfor %}":                         "steps",
 		marks + "{% set s = z | replace('b', s) %}":                       "bytes",

@@ -184,6 +184,7 @@ func (r *rendering) split(t Text, separator any) (list List) {
 	if sep == "" {
 		r.fail("an empty text to split at or to replace is not supported")
 	}
+	r.spend(search(t.s, sep))
 	for at := 0; r.spend(stepsOfPass); {
 		i := strings.Index(t.s[at:], sep)
 		if i < 0 {

@@ -12,6 +12,7 @@ const (
 	stepText    = 16       // bytes of text that count as one step
 	stepsOfPass = 4        // of a loop, for its scope, or of an element of a new list
 	stepScopes  = 8        // scopes that count as one step
+	stepSearch  = 1 << 16  // bytes of a text times bytes of what is searched in it
 )
 
 var errLong = fmt.Errorf("a text exceeds %d bytes", maxText)
@@ -69,6 +70,9 @@ func weight(v any) int {
 	}
 	return 0
 }
+
+// search returns the steps of searching in a text. strings.Index may compare all of x at each 17th byte.
+func search(text, x string) int { return len(text)/stepText + len(text)*len(x)/stepSearch }
 
 // find returns the value of a key. Each comparison may read the whole key.
 func (r *rendering) find(d Dict, key string) (any, bool) {
