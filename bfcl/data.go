@@ -262,10 +262,10 @@ func (l *loader) readDocs() {
 	}
 }
 
-// Limits of the cached initial states. Those of the official tasks count for 2.5 MiB.
+// Limits of the cached initial states. Those of the official tasks count for 7.1 MiB.
 const (
-	maxWorlds  = 8 << 20 // bytes of their texts
-	smallWorld = 2 << 10 // bytes that each counts for besides
+	maxWorlds  = 32 << 20 // bytes of their states
+	smallWorld = 2 << 10  // bytes that each counts for besides
 )
 
 // world returns the loaded initial state of a task, and caches it for later episodes until today changes. A nil d has

@@ -367,6 +367,20 @@ func TestErrorsOfTaskStartNameTheReason(t *testing.T) {
 	}
 }
 
+// A file of one letter in a row has 3,251 bytes in a state: 800 rows of 20 kB took 2.9 GB.
+func TestStatesOfLongContextsAreLimited(t *testing.T) {
+	data, files := official(t), map[string]any{}
+	for i := range 560 {
+		files[fmt.Sprint("f", i)] = map[string]any{"type": "file", "content": "a"}
+	}
+	task := filesTask()
+	task.ID, task.Category = "multi_turn_long_context_1", "long_context"
+	task.InitialConfig = must.Get(json.Marshal(map[string]any{"GorillaFileSystem": map[string]any{"root": map[string]any{
+		"home": map[string]any{"type": "directory", "contents": files}}}}))(t)
+	_, err := task.Start(Settings{Data: data, Today: ReleaseDate})
+	must.Match(t, err, "its classes have more than 524288 bytes of state")
+}
+
 // playTruth executes the rest of the ground truth.
 func playTruth(t testing.TB, e *Episode) Verdict {
 	t.Helper()

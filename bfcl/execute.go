@@ -34,7 +34,7 @@ const (
 // unless the task is of the category long_context. The error names the task and the class.
 func newWorld(t *Task, long map[string]py.Value, today time.Time) (*world, error) {
 	config := py.NewDict()
-	size, err := t.size()
+	truth, err := t.size()
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func newWorld(t *Task, long map[string]py.Value, today time.Time) (*world, error
 			return nil, t.tooLarge()
 		}
 	}
-	w := &world{task: t, today: today, bytes: smallWorld + size, parsed: map[string]*py.Call{}}
+	w := &world{task: t, today: today, bytes: smallWorld + truth, parsed: map[string]*py.Call{}}
 	shared := api.NewShared(long, today)
 	for i, name := range t.Classes {
 		class, ok := api.Lookup(name)
@@ -71,6 +71,9 @@ func newWorld(t *Task, long map[string]py.Value, today time.Time) (*world, error
 		if err := instance.Load(scenario, shared, t.longContext()); err != nil {
 			return nil, taskError(t, "initial_config."+name+": "+err.Error())
 		}
+		if w.bytes += weigh(instance); w.bytes > maxState { // each file of a long context has more text than the row
+			return nil, taskError(t, fmt.Sprintf("its classes have more than %d bytes of state", maxState))
+		}
 		w.instances = append(w.instances, instance)
 	}
 	for _, turn := range t.Turns {
@@ -81,7 +84,7 @@ func newWorld(t *Task, long map[string]py.Value, today time.Time) (*world, error
 	return w, nil
 }
 
-// size returns the bytes of the initial state and of the ground truth. It returns an error if the task exceeds a limit.
+// size returns the bytes of the ground truth. It returns an error if the task exceeds a limit.
 func (t *Task) size() (int, error) {
 	parts, truth := len(t.Turns), 0
 	for _, turn := range t.Turns {
@@ -100,7 +103,7 @@ func (t *Task) size() (int, error) {
 	case truth > maxTruth:
 		return 0, taskError(t, fmt.Sprintf("its ground truth has more than %d bytes", maxTruth))
 	}
-	return len(t.InitialConfig) + truth, nil
+	return truth, nil
 }
 
 func (t *Task) tooLarge() error {
@@ -156,17 +159,21 @@ func (in *instances) check(what string, size, limit int) error {
 	return nil
 }
 
-// weighState is weigh of the state of all instances, after a call of one.
+// weigh returns the bytes of the state of an instance, up to some number above maxState.
+func weigh(instance api.Instance) (w int) {
+	for _, a := range instance.State() {
+		w += py.Weigh(maxState-w, a.Value)
+	}
+	return w
+}
+
+// weighState is the weight of the state of all instances, after a call of one.
 func (in *instances) weighState(called int) error {
 	all := 0
 	for i, instance := range in.list {
 		if i == called || in.entangled {
-			w := 0
-			for _, a := range instance.State() {
-				w += py.Weigh(maxState-w, a.Value)
-			}
-			in.work += w
-			in.weights[i] = w
+			in.weights[i] = weigh(instance)
+			in.work += in.weights[i]
 		}
 		all += in.weights[i]
 	}
