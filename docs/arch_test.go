@@ -47,7 +47,7 @@ var ladder = map[string]string{
 		"internal/cpu",
 	"engine/plan":   "engine/artifact engine/lang engine/machine engine/remote engine/sched",
 	"engine/proc":   "engine/internal/disk",
-	"engine/remote": "engine/artifact engine/internal/disk engine/lang engine/proc minio-go",
+	"engine/remote": "engine/artifact engine/internal/disk engine/lang engine/proc internal/dial minio-go",
 	"engine/runs": "engine/artifact engine/internal/alive engine/internal/disk engine/journal engine/lang " +
 		"engine/proc",
 	"engine/sched": "",
@@ -55,6 +55,7 @@ var ladder = map[string]string{
 		"engine/machine engine/proc engine/runs",
 	"internal/browser":   "internal/must chromedp",
 	"internal/cpu":       "",
+	"internal/dial":      "",
 	"internal/must":      "",
 	"internal/nesting":   "",
 	"internal/versitygw": "internal/must",
@@ -79,12 +80,13 @@ var ladder = map[string]string{
 	"stages/internal/sampling": "engine engine/artifact engine/runs bfcl stages/rl stages/rl/blocks " +
 		"stages/internal/agent stages/internal/chat stages/internal/checkpoint stages/internal/environment " +
 		"stages/internal/lm stages/internal/ranks",
-	"stages/internal/environment":        "bfcl engine/artifact engine/proc internal/nesting stages/rl stages/rl/blocks",
+	"stages/internal/environment": "bfcl engine/artifact engine/proc internal/dial internal/nesting stages/rl " +
+		"stages/rl/blocks",
 	"stages/internal/environment/faults": "engine/proc",
 	"stages/internal/gguf":               "stages/internal/lm",
 	"stages/internal/lm":                 "stages/internal/ranks stages/internal/token stages/internal/torch stages/rl",
 	"stages/internal/provider": "engine engine/artifact engine/journal engine/proc bfcl stages/rl stages/rl/blocks " +
-		"stages/internal/sampling internal/nesting",
+		"stages/internal/sampling internal/dial internal/nesting",
 	"stages/internal/ranks":  "",
 	"stages/internal/resume": "engine/artifact engine/journal",
 	"stages/internal/jinja":  "stages/internal/token",

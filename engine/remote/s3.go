@@ -20,6 +20,7 @@ import (
 
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/proc"
+	"rcgrpo/internal/dial"
 )
 
 // s3 is a bucket of S3-compatible storage, or the part of one below a prefix.
@@ -41,7 +42,7 @@ func newS3(at lang.S3, parallel int) s3 {
 		if err != nil {
 			return nil, err
 		}
-		transport.MaxIdleConnsPerHost = parallel
+		transport.MaxIdleConnsPerHost, transport.DialContext = parallel, dial.Context
 		core, err := minio.NewCore(at.Host, &minio.Options{Creds: credentials.NewChainCredentials(credentialSources()),
 			Secure: at.TLS, Region: at.Region, MaxRetries: s3Attempts, Transport: retryAfter{transport}})
 		if err != nil {

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,6 +24,7 @@ import (
 
 	"rcgrpo/bfcl"
 	"rcgrpo/engine/proc"
+	"rcgrpo/internal/dial"
 	"rcgrpo/internal/nesting"
 	"rcgrpo/stages/rl"
 )
@@ -282,10 +282,8 @@ type ownTransport struct {
 // mostOpen limits the requests of a session at once: a server can make the client answer any number of its own.
 const mostOpen = 16
 
-// overHTTP1 sends the requests of all sessions. In HTTP/2 a server that reads nothing holds the reader of its answer,
-// whatever the time limit.
-var overHTTP1 = &http.Transport{Proxy: http.ProxyFromEnvironment, IdleConnTimeout: time.Minute,
-	MaxIdleConnsPerHost: 16, TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}}
+// transport sends the requests of all sessions.
+var transport = dial.Transport(mostOpen)
 
 func (a *ownTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(r.Context())
@@ -303,7 +301,7 @@ func (a *ownTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(ctx)
 	maps.Copy(r.Header, a.headers)
 	r.Header.Set("Accept-Encoding", "identity") // compressed, the results that trajectories keep have few bytes
-	answer, err := overHTTP1.RoundTrip(r)
+	answer, err := transport.RoundTrip(r)
 	if err == nil && answer.StatusCode == http.StatusSwitchingProtocols { // then the body does not end with the context
 		answer.Body.Close()
 		err = errors.New("the server switches to another protocol")

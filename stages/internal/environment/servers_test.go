@@ -421,22 +421,6 @@ func TestServersWithAddress(t *testing.T) {
 	}
 }
 
-func TestServersAreAskedOverHTTP1(t *testing.T) {
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprint(w, r.Proto)
-	}))
-	s.EnableHTTP2 = true
-	s.StartTLS()
-	defer s.Close()
-	transport := overHTTP1.Clone()
-	transport.TLSClientConfig = s.Client().Transport.(*http.Transport).TLSClientConfig
-	transport.ForceAttemptHTTP2 = true // without it, an own configuration turns HTTP/2 off
-	r := must.Get((&http.Client{Transport: transport}).Get(s.URL))(t)
-	if text := must.Get(io.ReadAll(r.Body))(t); string(text) != "HTTP/1.1" {
-		t.Errorf("asked over %s", text)
-	}
-}
-
 func TestResultsOfAStepAreLimited(t *testing.T) {
 	s, _ := notes(t, map[string]string{}, addressed(t, func(w http.ResponseWriter, r *http.Request, body string) bool {
 		var call struct {

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"crypto/tls"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -18,6 +17,7 @@ import (
 	"time"
 
 	"rcgrpo/engine/proc"
+	"rcgrpo/internal/dial"
 	"rcgrpo/stages/rl"
 )
 
@@ -49,10 +49,7 @@ func newClient(s *Settings, l *Calls, p Price, rate *Rate, path string, logf fun
 	return &Client{settings: s, limits: l, price: p, key: key, secrets: proc.NewSecrets(key), rate: rate, calls: r,
 		logf: logf, backoff: FirstBackoff,
 		http: &http.Client{
-			Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: l.Parallel,
-				MaxResponseHeaderBytes: 1 << 20,
-				// No HTTP/2: a server that reads nothing holds the reader of its reply, whatever the timeout.
-				TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}},
+			Transport:     dial.Transport(l.Parallel),
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the key stays here
 		}}, nil
 }

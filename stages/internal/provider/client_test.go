@@ -109,23 +109,6 @@ func TestKeysAreSentOverTLSOrToThisMachineOnly(t *testing.T) {
 	s.refuses(t, Settings{API: "openai", Model: "m", Mode: ModePrompt, Key: "KEY"})
 }
 
-func TestServersAreAskedOverHTTP1(t *testing.T) {
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprint(w, r.Proto)
-	}))
-	s.EnableHTTP2 = true
-	s.StartTLS()
-	defer s.Close()
-	c := serveReplies(t).open(t, Settings{API: "openai", Model: "m", Mode: ModePrompt}, inventedTools{}).client
-	transport := c.http.Transport.(*http.Transport)
-	transport.TLSClientConfig = s.Client().Transport.(*http.Transport).TLSClientConfig
-	transport.ForceAttemptHTTP2 = true // without it, an own configuration turns HTTP/2 off
-	r := must.Get(c.http.Get(s.URL))(t)
-	if text := must.Get(io.ReadAll(r.Body))(t); string(text) != "HTTP/1.1" {
-		t.Errorf("asked over %s", text)
-	}
-}
-
 func TestResponsesWithoutReplyAreToldApart(t *testing.T) {
 	for _, c := range []struct {
 		status int
