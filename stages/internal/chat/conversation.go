@@ -65,6 +65,9 @@ func Prompt(c Codec, v Conversation, longest int, known func(before []int32, t T
 	if len(v.Turns) == 0 || v.Turns[0].Role != rl.RoleUser {
 		return nil, errors.New("the first message after a system message must be a user message")
 	}
+	if one, ok := c.(*Chat); ok {
+		c = one.bounded(longest)
+	}
 	begin, err := c.start(v.System, v.Tools, v.Turns[0].Text, v.Token)
 	if err != nil {
 		return nil, err

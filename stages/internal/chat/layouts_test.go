@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -120,5 +121,32 @@ func TestTokensOfToolsInBothForms(t *testing.T) {
 	}
 	if len(classes) != 8 {
 		t.Errorf("%d classes, want 8", len(classes))
+	}
+}
+
+// Each message of a prompt is a rendering of its own: 20 short ones took a minute.
+func TestMessagesOfAPromptHaveTheWorkOfOne(t *testing.T) {
+	const loop = "{%- for message in messages %}"
+	source := LayoutTemplate("qwen2.5")
+	if !strings.Contains(source, loop) {
+		t.Fatal("the layout has another loop")
+	}
+	slow := loop + "{% if message.content == 'slow' %}{% for a in '" + strings.Repeat("a", 3000) + "' %}{% for b in '" +
+		strings.Repeat("b", 300) + "' %}{% endfor %}{% endfor %}{% endif %}"
+	template := must.Get(NewTemplate(strings.Replace(source, loop, slow, 1), nil, false))(t)
+	c := must.Get(template.New(chatML(t), nil, ""))(t)
+	prompt := func(longest int, texts ...string) error {
+		turns := []Turn{{Role: rl.RoleUser, Text: "Hi"}}
+		for _, text := range texts {
+			turns = append(turns, Turn{Role: rl.RoleUser, Text: text})
+		}
+		_, err := Prompt(c, Conversation{Turns: turns}, longest, func([]int32, Turn) []int32 { return nil })
+		return err
+	}
+	must.OK(t, prompt(1<<20, "slow"))
+	must.Match(t, prompt(1<<20, slices.Repeat([]string{"slow"}, 20)...), "the rendering takes more than")
+	err := prompt(1000, strings.Repeat("a", 70_000))
+	if !errors.Is(err, ErrLong) {
+		t.Errorf("a long message: %v", err)
 	}
 }

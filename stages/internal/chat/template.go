@@ -61,6 +61,7 @@ type Template struct {
 	variables  map[string]any
 	signatures bool    // the layout is Signatures: tools and calls are texts of messages
 	steps      int     // of a rendering, at most
+	bounds     *bounds // of the renderings of a prompt; nil for one that is not a client's
 	eos        []int32 // further ids that end a reply, from the configuration of the model
 
 	opened  jinja.Text // the base request and the header of a reply
@@ -396,7 +397,33 @@ func (t *Template) render(tools jinja.List, generate bool, messages ...jinja.Dic
 	if variables["tools"] = nil; len(tools) > 0 {
 		variables["tools"] = tools
 	}
-	return t.parsed.Render(variables, t.steps)
+	if t.bounds == nil {
+		steps := t.steps
+		return t.parsed.Render(variables, &steps)
+	}
+	text, err := t.parsed.Render(variables, &t.bounds.steps)
+	if n := len(text.String()); err == nil && n > t.bounds.text {
+		err = fmt.Errorf("%w: %d bytes, more than %d for each token", ErrLong, n, BytesPerToken)
+	}
+	return text, err
+}
+
+// bounds limit the work for a prompt, which a server does for others too: steps of all its renderings together, and
+// bytes of each, because a tokenizer of a stranger takes microseconds for each.
+type bounds struct{ steps, text int }
+
+// BytesPerToken bounds the text of a prompt by the context. No text has as many.
+const BytesPerToken = 64
+
+// ErrLong is the error of a text that is not encoded, because it cannot fit.
+var ErrLong = errors.New("a text exceeds the context")
+
+// bounded returns the codec of one prompt of at most longest ids.
+func (c *Chat) bounded(longest int) *Chat {
+	t, own := *c.Template, *c
+	t.bounds = &bounds{steps: jinja.MaxSteps, text: BytesPerToken * (longest + 1)}
+	own.Template = &t
+	return &own
 }
 
 // minus returns the rest of a rendering behind a prefix. Another beginning is an error.

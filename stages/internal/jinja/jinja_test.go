@@ -63,7 +63,7 @@ func render(source string, vars map[string]any) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	text, err := p.Render(vars, jinja.MaxSteps)
+	text, err := p.Render(vars, new(jinja.MaxSteps))
 	return text.String(), err
 }
 
@@ -139,7 +139,7 @@ func TestPublishedTemplatesRenderAsTheReference(t *testing.T) {
 			if v.Tools != nil {
 				vars["tools"] = must.Get(jinja.ParseJSON(v.Tools, jinja.Foreign))(t)
 			}
-			got, err := p.Render(vars, jinja.MaxSteps)
+			got, err := p.Render(vars, new(jinja.MaxSteps))
 			switch {
 			case v.Rendered == nil && err == nil:
 				t.Errorf("%s, %s: got %q, want an error", family, v.Note, got)
@@ -165,7 +165,7 @@ func TestTextsKeepTheirMarks(t *testing.T) {
 		"{% for c in x[1:3] %}{{ c }}.{% endfor %}":      `[a].[,].`,
 	} {
 		p := must.Get(jinja.Parse(source))(t)
-		text := must.Get(p.Render(vars, jinja.MaxSteps))(t)
+		text := must.Get(p.Render(vars, new(jinja.MaxSteps)))(t)
 		got := ""
 		for _, r := range text.Runs() {
 			if r.Foreign {
@@ -324,7 +324,7 @@ func FuzzParse(f *testing.F) {
 		message := jinja.Dict{{Key: jinja.Own("role"), Value: jinja.Own("user")},
 			{Key: jinja.Own("content"), Value: jinja.Foreign("x")}}
 		text, err := p.Render(map[string]any{"messages": jinja.List{message},
-			"tools": nil, "x": jinja.Foreign("a b")}, jinja.MaxSteps)
+			"tools": nil, "x": jinja.Foreign("a b")}, new(jinja.MaxSteps))
 		if err != nil {
 			return
 		}

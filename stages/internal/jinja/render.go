@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Limits of a rendering. MaxSteps take a second or two.
+// Limits of a rendering. MaxSteps take a second or two; the renderings of a prompt have them together.
 const (
 	MaxSteps    = 10_000_000
 	maxText     = 16 << 20 // bytes of one text
@@ -29,9 +29,10 @@ type rendering struct {
 // Render returns the text for the variables. Beside them a template has the functions of Jinja that chat templates
 // use; strftime_now returns 26 Jul 2024, because a prompt that changes daily can be neither cached nor compared.
 // Undefined names are as in Jinja. Errors start with the line.
-// More than most steps are one.
-func (p *Template) Render(variables map[string]any, most int) (Text, error) {
-	r := &rendering{most: most, out: &builder{}}
+// More than the steps that are left are one; Render subtracts its own.
+func (p *Template) Render(variables map[string]any, left *int) (Text, error) {
+	r := &rendering{most: *left, out: &builder{}}
+	defer func() { *left -= r.steps }()
 	globals := &scope{values: variables, outer: &scope{values: functions()}}
 	globals = &scope{outer: globals} // variables are the caller's
 	r.block(p.body, globals)

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -71,6 +72,9 @@ func (s *Server) chat(w http.ResponseWriter, q *request) error {
 	}
 	conversation.Token, q.conversation = q.reward, conversation
 	prompt, err := chat.Prompt(s.Codec, *conversation, s.Batcher.MaxLen(), s.memory.Turn)
+	if errors.Is(err, chat.ErrLong) {
+		return bad("messages", "context_length_exceeded", "%v", err)
+	}
 	if err != nil {
 		return bad("messages", "", "%v", err)
 	}

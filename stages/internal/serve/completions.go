@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 
+	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/rl"
 )
@@ -98,6 +99,9 @@ func (s *Server) readPrompts(raw json.RawMessage, reward string) (prompts [][]in
 		return nil, nil, bad("prompt", "", "a request has between 1 and %d prompts; got %d", most, n)
 	}
 	for _, text := range some {
+		if len(text) > chat.BytesPerToken*s.Batcher.MaxLen() {
+			return nil, nil, bad("prompt", "context_length_exceeded", "%v: %d bytes", chat.ErrLong, len(text))
+		}
 		text = s.Codec.Insert(text, reward)
 		prompts, texts = append(prompts, s.memory.Encode(s.Tokenizer, text)), append(texts, text)
 	}

@@ -66,7 +66,11 @@ func TestLargeRequestsAreAnsweredInLinearTime(t *testing.T) {
 			t.Errorf("%s: got %d %.200s after %v, want 400 with %q", name, status, text, took, tc.want)
 		}
 	}
-	status, _, _ := l.post("/v1/completions", `{"model": "tiny", "prompt": "in the town", "max_tokens": 1}`)
+	status, text, _ := l.post("/v1/completions", `{"model": "tiny", "prompt": "`+strings.Repeat("a", 8<<20)+`"}`)
+	if status != http.StatusBadRequest || !strings.Contains(text, "context_length_exceeded") {
+		t.Errorf("a prompt of 8 MiB: got %d %.200s", status, text)
+	}
+	status, _, _ = l.post("/v1/completions", `{"model": "tiny", "prompt": "in the town", "max_tokens": 1}`)
 	if status != 200 {
 		t.Errorf("afterwards: got %d", status)
 	}
