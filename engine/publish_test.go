@@ -54,7 +54,12 @@ func TestPublishedFilesAreRestoredAndEditedOnesStay(t *testing.T) {
 	wantFile(l, "page.txt", "two\n")
 	change("six")
 	wantFile(l, "page.txt", "six\n")
-	// A record alone makes no copy: a stranger's may name the content of any file.
+	// Neither size and time make a copy, nor a record alone: a stranger's may name the content of any file.
+	info := must.Get(os.Stat(path))(t)
+	must.OK(t, os.WriteFile(path, []byte("own\n"), 0o644))
+	must.OK(t, os.Chtimes(path, info.ModTime(), info.ModTime()))
+	change("one")
+	wantFile(l, "page.txt", "own\n")
 	for _, object := range must.Get(filepath.Glob(filepath.Join(l.StoreDir, "objects", "*", "*")))(t) {
 		replaceFile(object, []byte("TWO\n"))
 	}
