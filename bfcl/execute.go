@@ -71,7 +71,7 @@ func newWorld(t *Task, long map[string]py.Value, today time.Time) (*world, error
 		if err := instance.Load(scenario, shared, t.longContext()); err != nil {
 			return nil, taskError(t, "initial_config."+name+": "+err.Error())
 		}
-		if w.bytes += weigh(instance); w.bytes > maxState { // each file of a long context has more text than the row
+		if w.bytes += stateBytes(instance); w.bytes > maxState { // each file of a long context has more text than the row
 			return nil, taskError(t, fmt.Sprintf("its classes have more than %d bytes of state", maxState))
 		}
 		w.instances = append(w.instances, instance)
@@ -149,6 +149,7 @@ func (in *instances) weigh(what string, limit int, values ...py.Value) error {
 	return in.check(what, w, limit)
 }
 
+// check is weigh of something with a size that is in the work already.
 func (in *instances) check(what string, size, limit int) error {
 	switch {
 	case size > limit:
@@ -159,20 +160,20 @@ func (in *instances) check(what string, size, limit int) error {
 	return nil
 }
 
-// weigh returns the bytes of the state of an instance, up to some number above maxState.
-func weigh(instance api.Instance) (w int) {
+// stateBytes returns the bytes of the state of an instance as py.Weigh counts them, up to some number above maxState.
+func stateBytes(instance api.Instance) (w int) {
 	for _, a := range instance.State() {
 		w += py.Weigh(maxState-w, a.Value)
 	}
 	return w
 }
 
-// weighState is the weight of the state of all instances, after a call of one.
+// weighState is weigh of the state of all instances, after a call of one. It weighs again only what may have changed.
 func (in *instances) weighState(called int) error {
 	all := 0
 	for i, instance := range in.list {
 		if i == called || in.entangled {
-			in.weights[i] = weigh(instance)
+			in.weights[i] = stateBytes(instance)
 			in.work += in.weights[i]
 		}
 		all += in.weights[i]

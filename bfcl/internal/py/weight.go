@@ -8,7 +8,7 @@ type Weigher interface{ PyParts() (Value, Value) }
 // A value takes some memory besides its text, a list or dict more.
 const perValue, perContainer = 24, 256
 
-// Weigh estimates the number of bytes of the text of values. It stops as soon as the sum exceeds limit, and then
+// Weigh estimates the bytes of values, in memory and as text. It stops as soon as the sum exceeds limit, and then
 // returns some number above limit. A value with several references counts once for each: another reference takes little
 // memory, but a text repeats the value.
 func Weigh(limit int, values ...Value) int { return weighAll(limit, 0, nil, values) }
