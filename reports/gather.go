@@ -32,7 +32,18 @@ func gather(ev *Evidence, open func(*Input) (*artifact.Artifact, error), store *
 	counted := map[[5]string]bool{} // an artifact counts once for a name and seed, however often the page names it
 	for i := range ev.Inputs {
 		in := &ev.Inputs[i]
-		one := [...]string{in.Role, in.Label, in.Key, in.Ref.Port, (&SeedRun{Seed: in.Ref.Seed}).Name()}
+		a, err := open(in)
+		if err != nil {
+			return nil, err
+		}
+		a.Ref = in.Ref
+		// A stage with a seed of its own has none on the page, and a result without randomness none in its record.
+		named := strings.TrimPrefix((&SeedRun{Seed: in.Ref.Seed}).Name(), "seed ")
+		seed := cmp.Or(a.Manifest.Parts["seed"], named)
+		if named != "" && named != seed {
+			return nil, fmt.Errorf("%s: the page says seed %s, its record %s", in.port(), named, seed)
+		}
+		one := [...]string{in.Role, in.Label, in.Key, in.Ref.Port, seed}
 		switch in.Role {
 		case roleCalls:
 			one[4] = "" // paid once for all seeds
@@ -43,15 +54,6 @@ func gather(ev *Evidence, open func(*Input) (*artifact.Artifact, error), store *
 			continue
 		}
 		counted[one] = true
-		a, err := open(in)
-		if err != nil {
-			return nil, err
-		}
-		a.Ref = in.Ref
-		named := strings.TrimPrefix((&SeedRun{Seed: in.Ref.Seed}).Name(), "seed ")
-		if seed := a.Manifest.Parts["seed"]; seed != "" && seed != named { // a result without randomness records none
-			return nil, fmt.Errorf("%s: the page says seed %q, its record %s", in.port(), named, seed)
-		}
 		read := readers[in.Role]
 		if read == nil {
 			return nil, fmt.Errorf("the evidence gives %s the unknown role %q", in.Address, in.Role)
