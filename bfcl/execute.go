@@ -52,7 +52,7 @@ func newWorld(t *Task, long map[string]py.Value, today time.Time) (*world, error
 		}
 	}
 	w := &world{task: t, today: today, bytes: smallWorld + truth, parsed: map[string]*py.Call{}}
-	shared := api.NewShared(long, today)
+	shared, state := api.NewShared(long, today), 0
 	for i, name := range t.Classes {
 		class, ok := api.Lookup(name)
 		if !ok {
@@ -71,11 +71,12 @@ func newWorld(t *Task, long map[string]py.Value, today time.Time) (*world, error
 		if err := instance.Load(scenario, shared, t.longContext()); err != nil {
 			return nil, taskError(t, "initial_config."+name+": "+err.Error())
 		}
-		if w.bytes += stateBytes(instance); w.bytes > maxState { // each file of a long context has more text than the row
+		if state += stateBytes(instance); state > maxState { // each file of a long context has more text than the row
 			return nil, taskError(t, fmt.Sprintf("its classes have more than %d bytes of state", maxState))
 		}
 		w.instances = append(w.instances, instance)
 	}
+	w.bytes += state
 	for _, turn := range t.Turns {
 		for _, call := range turn.GroundTruth {
 			w.parsed[call] = callByName(call)

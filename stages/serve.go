@@ -42,6 +42,9 @@ func (s *Serving) fit(shape lm.Config, use lm.Use) (lm.Use, error) {
 		return use, nil
 	}
 	have := s.Memory / 10 * 9 // other programs need some
+	if lm.TotalMemory(shape.Memory(use)) <= have {
+		return use, nil
+	}
 	use = shape.FitSlots(use, have)
 	if need := shape.Memory(use); lm.TotalMemory(need) > have {
 		return use, fmt.Errorf("one reply does not fit into 90 %% of this machine's %s: it needs %s; choose a smaller "+

@@ -13,12 +13,13 @@ import (
 // holds the reader of its reply, whatever the time limit, and 481 bytes hold all connections (Go 1.26.8).
 func Transport(idle int) *http.Transport {
 	return &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: Context, MaxIdleConnsPerHost: idle,
-		IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 1 << 20,
+		IdleConnTimeout: time.Minute, TLSHandshakeTimeout: 10 * time.Second, MaxResponseHeaderBytes: 1 << 20,
 		TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}}
 }
 
-// patience limits the time in which a server takes a piece; a variable for tests.
-var patience = 15 * time.Second
+// patience limits the time in which a server takes a piece; a variable for tests. The kernel lets a writer go on when a
+// third of its buffer, up to 1.4 MB, is sent.
+var patience = 30 * time.Second
 
 const piece = 64 << 10 // bytes
 

@@ -37,7 +37,7 @@ const maxBody = 8 << 20
 
 // mostCalls limits the requests for the tools of an episode at once. Each has an answer in memory until the agent reads
 // it, and a list of tools may have a mebibyte: 4,000 of them took 4.4 GB. Calls of an episode run one after another.
-const mostCalls = 2
+const mostCalls = 4
 
 // Options describe the policy and the place of the processes.
 type Options struct {

@@ -144,7 +144,7 @@ func TestMessagesOfAPromptHaveTheWorkOfOne(t *testing.T) {
 		return err
 	}
 	must.OK(t, prompt(1<<20, "slow"))
-	must.Match(t, prompt(1<<20, slices.Repeat([]string{"slow"}, 20)...), "the rendering takes more than")
+	must.Match(t, prompt(1<<20, slices.Repeat([]string{"slow"}, 20)...), "the rendering takes more than the")
 	err := prompt(1000, strings.Repeat("a", 70_000))
 	if !errors.Is(err, ErrLong) {
 		t.Errorf("a long message: %v", err)

@@ -225,7 +225,7 @@ func TestTemplatesThatCannotBeReadAreRefused(t *testing.T) {
 		"with a macro":             {map[string]string{TemplateFile: "\n{% macro f() %}"}, "line 2: the tag macro"},
 		// Hundreds of probes took minutes.
 		"much work for nothing": {map[string]string{TemplateFile: "{% for a in '" + strings.Repeat("x", 25_000) +
-			"' %}{% endfor %}" + qwen}, "more than 100000 steps"},
+			"' %}{% endfor %}" + qwen}, "more than the 100000 steps"},
 		"none":                 {map[string]string{configFile: `{}`}, "no chat template"},
 		"no file":              {nil, "tokenizer_config.json"},
 		"config is not JSON":   {map[string]string{configFile: `{`}, "tokenizer_config.json"},

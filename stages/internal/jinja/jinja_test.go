@@ -205,7 +205,7 @@ func TestTemplatesAreRefusedWithTheLine(t *testing.T) {
 		"{{ 1" + strings.Repeat("+1", 6000) + " }}":                         "more than 5000 operators",
 		strings.Repeat(" ", 1<<20+1):                                        "at most 1048576",
 		grow:                                                                "exceeds 2097152 bytes",
-		passes:                                                              "more than 10000000 steps",
+		passes:                                                              "more than the 10000000 steps",
 		nest("999", "ns.x"):                                                 "nested deeper than 100",
 		nest("60", "ns.x, ns.x"):                                            "exceeds 2097152 bytes",
 		"{{ range(3) }}":                                                    "rarely use is not supported",
@@ -233,7 +233,7 @@ func TestLongTextsAreRefusedBeforeTheyBecomeLists(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		_, err := render(source, vars)
 		runtime.ReadMemStats(&after)
-		must.Match(t, err, "more than 10000000 steps", source)
+		must.Match(t, err, "more than the 10000000 steps", source)
 		if n := after.TotalAlloc - before.TotalAlloc; n > 1<<20 {
 			t.Errorf("%s: allocated %d bytes, want at most 1 MiB", source, n)
 		}
@@ -288,7 +288,7 @@ func TestWorkOnLongTextsIsCounted(t *testing.T) {
 		"[y] | reject('equalto', x) | list", "[spaces] | map(attribute='strip') | list",
 		"[x] | selectattr('startswith') | list"} {
 		_, err := render("{% for k in many %}{% if "+e+" %}{% endif %}{% endfor %}", vars)
-		must.Match(t, err, "more than 10000000 steps", e)
+		must.Match(t, err, "more than the 10000000 steps", e)
 	}
 	_, err := render("{{ "+strings.Repeat("n", 300)+" }}", nil)
 	must.Match(t, err, "has 300 bytes; at most 256", "a long name")
@@ -301,7 +301,7 @@ func TestWorkOnLongTextsIsCounted(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	_, err = render("{% set l = ["+strings.Repeat("n | string, ", 500)+"] %}", vars)
-	must.Match(t, err, "more than 10000000 steps", "texts of a long integer")
+	must.Match(t, err, "more than the 10000000 steps", "texts of a long integer")
 	if runtime.ReadMemStats(&after); after.TotalAlloc-before.TotalAlloc > 8<<20 {
 		t.Errorf("500 texts of one number allocate %d bytes", after.TotalAlloc-before.TotalAlloc)
 	}

@@ -56,7 +56,7 @@ func (r *rendering) stop(err error) any {
 // spend counts steps and reports whether the rendering continues.
 func (r *rendering) spend(n int) bool {
 	if r.steps += n; r.steps > r.most {
-		r.fail("the rendering takes more than %d steps", r.most)
+		r.fail("the rendering takes more than the %d steps that are left", max(0, r.most))
 	}
 	return r.err == nil
 }

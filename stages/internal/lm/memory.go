@@ -168,8 +168,9 @@ func sumOf(parts []MemoryPart, host bool) (total int64) {
 // MaxSlots bounds the episodes that a GPU samples at once.
 const MaxSlots = 256
 
-// FitSlots completes a use for a GPU with so much memory: the episodes that it has room for beside the rest, at least
-// one. Where they share a cache, they need half of their maximal length on average, and the cache takes what is left.
+// FitSlots completes a use for a device with so much memory: the episodes that it has room for beside the rest, at
+// least one. Where they share a cache, they need half of their maximal length on average, and the cache takes what is
+// left.
 func (c Config) FitSlots(u Use, have int64) Use {
 	u.Slots = min(u.Slots, MaxSlots)
 	left := have - TotalMemory(c.Plan(u).Always) - c.samplingPass(u)
