@@ -16,6 +16,7 @@ type world struct {
 	task      *Task
 	today     time.Time
 	instances []api.Instance      // one per class of the task
+	weights   []int               // of their states
 	bytes     int                 // it counts for in the cache
 	parsed    map[string]*py.Call // text of a ground-truth call -> the parsed call; nil if it is not a call by name
 }
@@ -71,7 +72,8 @@ func newWorld(t *Task, long map[string]py.Value, today time.Time) (*world, error
 		if err := instance.Load(scenario, shared, t.longContext()); err != nil {
 			return nil, taskError(t, "initial_config."+name+": "+err.Error())
 		}
-		if state += stateBytes(instance); state > maxState { // each file of a long context has more text than the row
+		w.weights = append(w.weights, stateBytes(instance))
+		if state += w.weights[i]; state > maxState { // each file of a long context has more text than the row
 			return nil, taskError(t, fmt.Sprintf("its classes have more than %d bytes of state", maxState))
 		}
 		w.instances = append(w.instances, instance)
@@ -204,6 +206,7 @@ func (in *instances) call(t tool, i int, args []py.Value) (v py.Value, err error
 // start returns the instances of one side in the initial state. The name is part of instance names only.
 func (w *world) start(name string) *instances {
 	fresh := newInstances(w, name)
+	copy(fresh.weights, w.weights)
 	for i, instance := range w.instances {
 		fresh.list[i] = instance.Clone(nil)
 	}

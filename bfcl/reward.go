@@ -168,7 +168,7 @@ func (m *matcher) distinct() bool {
 		return true
 	}
 	owner := make([]int, len(m.made))      // index + 1 of the ground-truth call that a call serves; 0 if none
-	serving := make([][]int, len(m.truth)) // indices of calls that can serve it, as many as there are others
+	serving := make([][]int, len(m.truth)) // indices of calls that can serve it; of as many as m.truth one is free
 	for i, truth := range m.truth {
 		for j, call := range m.made {
 			if len(serving[i]) < len(m.truth) && m.serves(call, truth) {

@@ -30,7 +30,8 @@ func (r *run) publish(t *task, m *artifact.Manifest) {
 		to := filepath.Join(r.plan.Experiment.Dir, filepath.FromSlash(c.To))
 		switch {
 		case errors.Is(err, errForeign):
-			r.note(m.Address, "%s is not published: the file there is no copy of a result. Move or remove it", to)
+			r.note(m.Address, "%s is not published: the file there is no copy of a result that the store has. Move or "+
+				"remove it", to)
 		case err != nil:
 			r.recordError(fmt.Errorf("publish %s of %s: %w", c.To, m.Address, err))
 		case how != "":

@@ -38,6 +38,14 @@ func (s *Serving) Run(ctx context.Context) error {
 	}
 	defer remove()
 	use := lm.Use{Slots: s.Slots, Precision: cmp.Or(lm.Precision(s.Precision), lm.Float32)}
+	shape, err := lm.ReadConfig(dir)
+	if err != nil {
+		return err
+	}
+	use.Context = min(cmp.Or(s.Context, defaultContext), shape.MaxPosition)
+	if use, err = s.fit(shape, use); err != nil {
+		return err
+	}
 	policy, err := checkpoint.OpenFolder(dir, s.Device, use)
 	if err != nil {
 		return err
@@ -51,13 +59,7 @@ func (s *Serving) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	shape := policy.Model.Config()
-	length := min(cmp.Or(s.Context, defaultContext), shape.MaxPosition)
-	use.Context = length
-	if use, err = s.fit(shape, use); err != nil {
-		return err
-	}
-	decoder, err := lm.NewDecoder(policy.Model, use.Slots, length)
+	decoder, err := lm.NewDecoder(policy.Model, use.Slots, use.Context)
 	if err != nil {
 		return err
 	}

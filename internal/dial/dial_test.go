@@ -31,6 +31,7 @@ func TestServersAreAskedOverHTTP1(t *testing.T) {
 }
 
 func TestAServerThatReadsNothingEndsAWrite(t *testing.T) {
+	defer func(old time.Duration) { patience = old }(patience)
 	patience = 300 * time.Millisecond
 	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
@@ -43,6 +44,7 @@ func TestAServerThatReadsNothingEndsAWrite(t *testing.T) {
 
 // A slow server may take longer in all.
 func TestASlowServerGetsAllOfAWrite(t *testing.T) {
+	defer func(old time.Duration) { patience = old }(patience)
 	patience = time.Second
 	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()

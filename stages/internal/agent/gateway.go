@@ -113,6 +113,19 @@ func (g *Gateway) callTools(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no episode has this address", http.StatusNotFound)
 		return
 	}
+	control := http.NewResponseController(w)
+	select {
+	case e.calls <- struct{}{}:
+	default:
+		select {
+		case e.calls <- struct{}{}:
+			_ = control.SetReadDeadline(time.Now().Add(time.Minute)) // the body has waited on the connection
+		case <-e.ctx.Done():
+			http.Error(w, "the episode has ended", http.StatusGone)
+			return
+		}
+	}
+	defer func() { <-e.calls }()
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mcp.DefaultMaxRequestBodyBytes))
 	weight := int64(environment.Weigh(body))
 	if err == nil && weight > maxBody {
@@ -123,15 +136,7 @@ func (g *Gateway) callTools(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Time{}) // an expired deadline would cancel the request
-	select {
-	case e.calls <- struct{}{}:
-		defer func() { <-e.calls }()
-	case <-e.ctx.Done(): // serve answers
-	case <-r.Context().Done():
-		return
-	}
+	_ = control.SetReadDeadline(time.Time{})         // an expired deadline would cancel the request
 	if g.calls.Acquire(r.Context(), weight) != nil { // the client has left
 		return
 	}

@@ -498,8 +498,7 @@ func TestNoAgentHoldsAConnectionToTheTools(t *testing.T) {
 	e := &episode{ctx: t.Context(), calls: make(chan struct{}, mostCalls)}
 	e.tools = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		text, _ := io.ReadAll(r.Body)
-		if n := now.Add(1); n > most.Load() {
-			most.Store(n)
+		for n, old := now.Add(1), most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
 		}
 		defer now.Add(-1)
 		select {

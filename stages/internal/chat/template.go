@@ -412,7 +412,7 @@ func (t *Template) render(tools jinja.List, generate bool, messages ...jinja.Dic
 // bytes of each, because a tokenizer of a stranger takes microseconds for each.
 type bounds struct{ steps, text int }
 
-// BytesPerToken bounds the text of a prompt by the context. No text has as many.
+// BytesPerToken bounds the text of a prompt by the context. Only blanks have as many.
 const BytesPerToken = 64
 
 // ErrLong is the error of a text that is not encoded, because it cannot fit.

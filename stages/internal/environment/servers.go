@@ -112,8 +112,8 @@ func (s *Servers) share() int { return min(maxLine, mostAnswers/cap(s.places)) }
 
 // tooMuch returns the error of a server that has sent more than most bytes, as Weigh counts them.
 func tooMuch(most int) error {
-	return fmt.Errorf("the server has sent more than %d bytes, or too many objects, for one call; the limit is highest "+
-		"with at most %d processes", most, mostAnswers/maxLine)
+	return fmt.Errorf("the server has sent more than %d bytes, or too many objects or messages, for one call (the limit "+
+		"is lower with more than %d processes)", most, mostAnswers/maxLine)
 }
 
 // metered is the output of the process of a session.
@@ -282,8 +282,8 @@ type ownTransport struct {
 // mostOpen limits the requests of a session at once: a server can make the client answer any number of its own.
 const mostOpen = 16
 
-// transport sends the requests of all sessions.
-var transport = dial.Transport(mostOpen)
+// connections are those of all sessions, which close few of them.
+var connections = dial.Transport(256)
 
 func (a *ownTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(r.Context())
@@ -301,7 +301,7 @@ func (a *ownTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(ctx)
 	maps.Copy(r.Header, a.headers)
 	r.Header.Set("Accept-Encoding", "identity") // compressed, the results that trajectories keep have few bytes
-	answer, err := transport.RoundTrip(r)
+	answer, err := connections.RoundTrip(r)
 	if err == nil && answer.StatusCode == http.StatusSwitchingProtocols { // then the body does not end with the context
 		answer.Body.Close()
 		err = errors.New("the server switches to another protocol")

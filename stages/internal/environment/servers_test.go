@@ -648,7 +648,7 @@ func TestAnswersHaveAtMostAsManyObjectsAsTheirLimit(t *testing.T) {
 	s.places = make(chan struct{}, 64) // all sessions may get one
 	must.OK(t, s.check(t.Context()))
 	must.Match(t, errors.New(played(t, s, tasksOf(t, s, "a"))[0].Failure),
-		"the server has sent more than 4194304 bytes, or too many objects, for one call; the limit is highest with")
+		"the server has sent more than 4194304 bytes, or too many objects or messages, for one call (the limit is lower")
 }
 
 // Eight answers with a link of 15 MiB, each of whose characters is escaped in JSON, took 4.6 GB.
