@@ -38,12 +38,12 @@ func (s *Serving) Run(ctx context.Context) error {
 	}
 	defer remove()
 	use := lm.Use{Slots: s.Slots, Precision: cmp.Or(lm.Precision(s.Precision), lm.Float32)}
-	shape, err := lm.ReadConfig(dir)
-	if err != nil {
-		return err
-	}
+	shape, unread := lm.ReadConfig(dir) // OpenFolder explains its error
 	use.Context = min(cmp.Or(s.Context, defaultContext), shape.MaxPosition)
-	if use, err = s.fit(shape, use); err != nil {
+	if unread == nil {
+		use, err = s.fit(shape, use)
+	}
+	if err != nil {
 		return err
 	}
 	policy, err := checkpoint.OpenFolder(dir, s.Device, use)
