@@ -141,7 +141,7 @@ const (
 	maxState = 512 << 10    // limit of the state of all instances, after each call
 	maxWork  = 128 << 20    // limit of the work of all calls of one side of an episode
 	textWork = 16           // work of a byte of a result, as a value and as text: memory has several results at once
-	callWork = 1 << 10      // work of a call, besides the bytes of its arguments, its result and the state
+	callWork = 1 << 10      // work of a text that is run, and of each call of a tool in it, besides the bytes
 )
 
 // weigh adds the bytes of values to the work of the episode. It returns a MemoryError that begins with what if the
@@ -152,7 +152,7 @@ func (in *instances) weigh(what string, limit int, values ...py.Value) error {
 	return in.check(what, w, limit)
 }
 
-// check is weigh of something with a size that is in the work already.
+// check is weigh for a size that the work already contains.
 func (in *instances) check(what string, size, limit int) error {
 	switch {
 	case size > limit:
@@ -171,7 +171,8 @@ func stateBytes(instance api.Instance) (w int) {
 	return w
 }
 
-// weighState is weigh of the state of all instances, after a call of one. It weighs again only what may have changed.
+// weighState is weigh of the state of all instances, after a call of one. It weighs only the states that the call may
+// have changed.
 func (in *instances) weighState(called int) error {
 	all := 0
 	for i, instance := range in.list {
@@ -287,7 +288,7 @@ func (in *instances) run(call string) Outcome {
 // value returns the value of a call string. A tool called with literals is called directly; any
 // other text is rewritten and evaluated.
 func (in *instances) value(call string) (py.Value, error) {
-	if in.work += callWork; in.exhausted || in.work > maxWork { // a ground truth goes on
+	if in.work += callWork; in.exhausted || in.work > maxWork { // a ground truth is not abandoned
 		return nil, py.Raise("MemoryError", "the calls before it exceed a limit")
 	}
 	if t, i, args, keywords := in.literalCall(call); i >= 0 {

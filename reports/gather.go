@@ -29,7 +29,8 @@ func gather(ev *Evidence, open func(*Input) (*artifact.Artifact, error), store *
 	readers := map[string]func(*Input, *artifact.Artifact) error{
 		roleScores: g.scores, roleCurves: g.curve, roleData: g.data, roleTranscripts: g.transcripts,
 		roleCalls: g.calls, roleReplay: func(*Input, *artifact.Artifact) error { return nil }}
-	counted := map[[5]string]bool{} // an artifact counts once for a name and seed, however often the page names it
+	type use struct{ role, name, key, port, seed string }
+	counted := map[use]bool{} // an artifact counts once for a name and seed, however often the page names it
 	for i := range ev.Inputs {
 		in := &ev.Inputs[i]
 		a, err := open(in)
@@ -39,16 +40,15 @@ func gather(ev *Evidence, open func(*Input) (*artifact.Artifact, error), store *
 		a.Ref = in.Ref
 		// A stage with a seed of its own has none on the page, and a result without randomness none in its record.
 		named := strings.TrimPrefix((&SeedRun{Seed: in.Ref.Seed}).Name(), "seed ")
-		seed := cmp.Or(a.Manifest.Parts["seed"], named)
-		if named != "" && named != seed {
-			return nil, fmt.Errorf("%s: the page says seed %s, its record %s", in.port(), named, seed)
+		one := use{in.Role, in.Label, in.Key, in.Ref.Port, cmp.Or(a.Manifest.Parts["seed"], named)}
+		if named != "" && named != one.seed {
+			return nil, fmt.Errorf("%s: the page says seed %s, its record %s", in.port(), named, one.seed)
 		}
-		one := [...]string{in.Role, in.Label, in.Key, in.Ref.Port, seed}
 		switch in.Role {
 		case roleCalls:
-			one[4] = "" // paid once for all seeds
+			one.seed = "" // paid once for all seeds
 		case roleData, roleReplay: // without labels
-			one[1] = in.Address
+			one.name = in.Address
 		}
 		if counted[one] {
 			continue

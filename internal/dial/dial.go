@@ -17,9 +17,9 @@ func Transport(idle int) *http.Transport {
 		TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}}
 }
 
-// patience limits the time in which a server takes a piece; a variable for tests. The kernel lets a writer go on when a
-// third of its buffer, up to 1.4 MB, is sent.
-var patience = 30 * time.Second
+// writeTimeout limits the write of a piece; a variable for tests. The kernel wakes a blocked writer only when a third
+// of its buffer, up to 1.4 MB, is sent.
+var writeTimeout = 30 * time.Second
 
 const piece = 64 << 10 // bytes
 
@@ -37,7 +37,7 @@ type conn struct{ net.Conn }
 
 func (c conn) Write(p []byte) (written int, err error) {
 	for written < len(p) && err == nil {
-		if err = c.SetWriteDeadline(time.Now().Add(patience)); err == nil {
+		if err = c.SetWriteDeadline(time.Now().Add(writeTimeout)); err == nil {
 			var n int
 			n, err = c.Conn.Write(p[written:min(len(p), written+piece)])
 			written += n

@@ -31,8 +31,8 @@ func TestServersAreAskedOverHTTP1(t *testing.T) {
 }
 
 func TestAServerThatReadsNothingEndsAWrite(t *testing.T) {
-	defer func(old time.Duration) { patience = old }(patience)
-	patience = 300 * time.Millisecond
+	defer func(old time.Duration) { writeTimeout = old }(writeTimeout)
+	writeTimeout = 300 * time.Millisecond
 	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
 	c := must.Get(Context(t.Context(), "tcp", l.Addr().String()))(t)
@@ -44,8 +44,8 @@ func TestAServerThatReadsNothingEndsAWrite(t *testing.T) {
 
 // A slow server may take longer in all.
 func TestASlowServerGetsAllOfAWrite(t *testing.T) {
-	defer func(old time.Duration) { patience = old }(patience)
-	patience = time.Second
+	defer func(old time.Duration) { writeTimeout = old }(writeTimeout)
+	writeTimeout = time.Second
 	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
 	got := make(chan int64)

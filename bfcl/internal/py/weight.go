@@ -33,7 +33,7 @@ func (in *objects) repeat() bool {
 }
 
 // maxObjects limits the objects in each other. One that contains itself counts as often: a walk of it ends at its
-// depth, but may visit what is beside it on each level.
+// depth, but may visit the other entries of each level.
 const maxObjects = 64
 
 func weighAll(limit, depth int, in *objects, values []Value) (w int) {
@@ -87,7 +87,7 @@ func weigh(limit, depth int, in *objects, v Value) int {
 			here.depth = in.depth + 1
 		}
 		if here.depth > maxObjects {
-			if in.repeat() { // what contains itself was weighed before
+			if in.repeat() { // the object that contains itself was weighed at a smaller depth
 				return w
 			}
 			return limit + 1

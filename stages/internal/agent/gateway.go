@@ -136,7 +136,8 @@ func (g *Gateway) callTools(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	_ = control.SetReadDeadline(time.Time{})         // an expired deadline would cancel the request
+	_ = control.SetReadDeadline(time.Time{}) // an expired deadline would cancel the request
+
 	if g.calls.Acquire(r.Context(), weight) != nil { // the client has left
 		return
 	}

@@ -236,8 +236,7 @@ func (s *Servers) transport(requests context.Context, o *session) (mcp.Transport
 			}
 			headers.Set(name, value)
 		}
-		own := &ownTransport{requests: requests, headers: headers, secrets: s.secrets,
-			most: s.share()}
+		own := &ownTransport{requests: requests, headers: headers, secrets: s.secrets, most: s.share()}
 		return &mcp.StreamableClientTransport{Endpoint: server.URL, MaxRetries: -1, DisableStandaloneSSE: true,
 			HTTPClient: &http.Client{Transport: own, CheckRedirect: sameOrigin}}, nil
 	}
@@ -246,7 +245,7 @@ func (s *Servers) transport(requests context.Context, o *session) (mcp.Transport
 	o.process, err = s.start(s.described.Command, o.dir, nil, func(p *process, stdout io.Reader) {
 		_, err := io.Copy(in, &metered{Reader: stdout, session: o})
 		in.CloseWithError(err)
-		if o.left.Load() < 0 { // no reader takes what it still writes
+		if o.left.Load() < 0 { // its further output has no reader
 			p.fail(tooMuch(o.most).Error())
 		}
 	})

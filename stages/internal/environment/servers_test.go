@@ -422,19 +422,8 @@ func TestServersWithAddress(t *testing.T) {
 }
 
 func TestResultsOfAStepAreLimited(t *testing.T) {
-	s, _ := notes(t, map[string]string{}, addressed(t, func(w http.ResponseWriter, r *http.Request, body string) bool {
-		var call struct {
-			ID     int
-			Method string
-		}
-		if json.Unmarshal([]byte(body), &call) != nil || call.Method != "tools/call" {
-			return false
-		}
-		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprintf(w, `{"jsonrpc": "2.0", "id": %d, "result": {"content": [{"type": "text", "text": "%s"}]}}`, call.ID,
-			strings.Repeat("a", 700_000))
-		return true
-	}))
+	s, _ := notes(t, map[string]string{}, addressed(t, answers("tools/call", `{"content": [{"type": "text", "text": "`+
+		strings.Repeat("a", 700_000)+`"}]}`)))
 	must.OK(t, s.check(t.Context()))
 	env := must.Get(s.Start(t.Context(), tasksOf(t, s, "a")[0], rl.StartOptions{}))(t)
 	defer env.Close()
@@ -450,20 +439,13 @@ func TestResultsOfAStepAreLimited(t *testing.T) {
 
 // A server of the later version 2026-07-28 asks for input in its result, and the SDK then calls the tool again.
 func TestAToolActsOnceForACall(t *testing.T) {
-	acted := 0
+	acted, act := 0, answers("tools/call", `{"inputRequests": {}, "content": [{"type": "text", "text": "noted"}]}`)
 	s, _ := notes(t, map[string]string{}, addressed(t, func(w http.ResponseWriter, r *http.Request, body string) bool {
-		var call struct {
-			ID     int
-			Method string
+		called := act(w, r, body)
+		if called {
+			acted++
 		}
-		if json.Unmarshal([]byte(body), &call) != nil || call.Method != "tools/call" {
-			return false
-		}
-		acted++
-		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprintf(w, `{"jsonrpc": "2.0", "id": %d, "result": {"inputRequests": {},
-			"content": [{"type": "text", "text": "noted"}]}}`, call.ID)
-		return true
+		return called
 	}))
 	must.OK(t, s.check(t.Context()))
 	env := must.Get(s.Start(t.Context(), tasksOf(t, s, "a")[0], rl.StartOptions{}))(t)

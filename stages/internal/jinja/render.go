@@ -12,7 +12,7 @@ const (
 	stepText    = 16      // bytes of text that count as one step
 	stepsOfPass = 4       // of a loop, for its scope, or of an element of a new list
 	stepScopes  = 8       // scopes that count as one step
-	stepSearch  = 1 << 16 // bytes of a text times bytes of what is searched in it
+	stepSearch  = 1 << 16 // bytes of a text times bytes of the searched text
 )
 
 var errLong = fmt.Errorf("a text exceeds %d bytes", maxText)

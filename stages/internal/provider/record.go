@@ -134,8 +134,8 @@ func (r *callRecord) put(row Row) {
 	r.rows[row.Call] = list
 }
 
-// openCallRecord opens a journal and reads its rows. Replies cost what they cost at the price of this attempt, which
-// the user may have corrected after another.
+// openCallRecord opens a journal and reads its rows. It computes the cost of replies at the price of this attempt,
+// which the user may have corrected since the last one.
 func openCallRecord(path string, p Price) (*callRecord, error) {
 	r := newCallRecord(nil)
 	_, err := journal.Read(path, 0, func(text []byte) error {
