@@ -213,10 +213,11 @@ func (j *Job) Memory() (device, host int64) {
 	return m.MemoryOf(need)
 }
 
-// HostMemory returns the memory of this machine, or of this process's control groups, in bytes; 0: unknown.
-func HostMemory() int64 {
-	_, host := machine.Machine{}.MemoryOf(lang.Resources{})
-	return host
+// Host returns the CPUs and the bytes of memory of this machine, or of this process's control groups; 0 bytes: unknown.
+func Host() (cpus int, memory int64) {
+	m := machine.Detect(context.Background(), nil, false)
+	_, memory = m.MemoryOf(lang.Resources{})
+	return m.CPUs, memory
 }
 
 // Rand returns a random stream that depends on seed and name only, never on the address, so stages with the same seed

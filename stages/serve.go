@@ -24,6 +24,7 @@ type Serving struct {
 	Token     string   // reward token: checkpoint, high, low or none
 	Device    string   // cpu or cuda
 	Precision string   // float32 or bf16
+	Threads   int      // CPU threads; 0: those of the process
 	Slots     int      // replies sampled at once
 	Context   int      // tokens of prompt and reply; 0: the model's maximum, at most 8,192
 	Queue     int      // replies that may wait

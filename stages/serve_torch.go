@@ -37,7 +37,7 @@ func (s *Serving) Run(ctx context.Context) error {
 		return err
 	}
 	defer remove()
-	use := lm.Use{Slots: s.Slots, Precision: cmp.Or(lm.Precision(s.Precision), lm.Float32)}
+	use := lm.Use{Slots: s.Slots, Threads: s.Threads, Precision: cmp.Or(lm.Precision(s.Precision), lm.Float32)}
 	shape, unread := lm.ReadConfig(dir) // OpenFolder explains its error
 	use.Context = min(cmp.Or(s.Context, defaultContext), shape.MaxPosition)
 	if unread == nil {

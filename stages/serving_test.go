@@ -27,6 +27,7 @@ import (
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/token"
+	"rcgrpo/stages/internal/torch"
 	"rcgrpo/stages/rl"
 )
 
@@ -106,8 +107,8 @@ func serveCheckpoint(t testing.TB, dir string, length int) string {
 func serveModel(t testing.TB, dir, layout string, length int) string {
 	t.Helper()
 	out, in := io.Pipe()
-	s := &Serving{Dir: dir, Layout: layout, Name: "drills", Listen: "127.0.0.1:0", Token: "checkpoint", Device: "cpu",
-		Slots: 64, Context: length, Queue: 600, MaxBody: 1 << 20, Timeout: time.Minute, Drain: time.Second, Out: in,
+	s := &Serving{Dir: dir, Layout: layout, Name: "drills", Listen: "127.0.0.1:0", Token: "checkpoint", Threads: 2,
+		Device: "cpu", Slots: 64, Context: length, Queue: 600, MaxBody: 1 << 20, Timeout: time.Minute, Drain: time.Second, Out: in,
 		Log: t.Output()}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -130,6 +131,9 @@ func TestAServedPolicyEqualsItsCheckpoint(t *testing.T) {
 		if n.Name == "server" {
 			runNode(t, n, dir, site)
 		}
+	}
+	if threads := must.Get(torch.SetThreads(1))(t); threads != 2 {
+		t.Errorf("the server computes with %d threads, want 2", threads)
 	}
 	want, got := playedBy(t, dir, "stage.eval.checkpoint@1"), playedBy(t, dir, "stage.eval.server@1")
 	right, compared := 0, 0

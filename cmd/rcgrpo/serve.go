@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -37,6 +38,7 @@ func serveCommand() *cobra.Command {
 		strings.Join(stages.LayoutNames(), ", "))
 	f.StringVar(&s.Token, "token", "checkpoint", "reward token of requests without one: checkpoint, high, low or none")
 	f.StringVar(&s.Device, "device", "cpu", "cpu or cuda")
+	f.IntVar(&s.Threads, "threads", 0, "compute with `N` threads of the CPU (default: as many as it has)")
 	f.StringVar(&s.Precision, "precision", "float32", "float32 or bf16")
 	f.IntVar(&s.Slots, "slots", 64, "sample `N` replies at once")
 	f.IntVar(&s.Context, "context", 0, "limit prompt and reply to `N` tokens (default: the model's maximum, at most 8192)")
@@ -46,8 +48,8 @@ func serveCommand() *cobra.Command {
 	f.DurationVar(&s.Drain, "drain", 30*time.Second, "after SIGTERM give replies in progress `TIME`")
 	f.StringVar(&s.Record, "log", "", "append a trajectory per conversation to trajectories.jsonl.gz in the folder `DIR`")
 	return c.does(func(args []string) error {
-		if s.Slots < 1 || s.Queue < 0 || s.Context < 0 || s.MaxBody < 1 || s.Timeout <= 0 || s.Drain < 0 {
-			return misuse("--slots, --max-body and --timeout must be above 0, --queue, --context and --drain not below")
+		if s.Slots < 1 || s.MaxBody < 1 || s.Timeout <= 0 || min(s.Queue, s.Context, s.Threads, int(s.Drain)) < 0 {
+			return misuse("--slots, --max-body and --timeout must be above 0, and no number below")
 		}
 		serving, ok := any(s).(server)
 		if !ok {
@@ -68,7 +70,8 @@ func serveCommand() *cobra.Command {
 			return err
 		}
 		worksForOthers()
-		s.Out, s.Log, s.Memory = c.stdout(), c.stderr(), engine.HostMemory()
+		cpus, memory := engine.Host()
+		s.Out, s.Log, s.Memory, s.Threads = c.stdout(), c.stderr(), memory, cmp.Or(s.Threads, cpus)
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
 		return serving.Run(ctx)

@@ -53,7 +53,7 @@ func Open(job *engine.Job, ref artifact.Ref, u lm.Use) (*Policy, error) {
 }
 
 // OpenFolder opens the checkpoint or Hugging Face folder in dir on a device ("cpu" or "cuda")
-// with the buffers that u needs.
+// with the buffers that u needs. u.Threads, if not 0, compute on the CPU.
 func OpenFolder(dir, deviceName string, u lm.Use) (*Policy, error) {
 	meta, tokenizer, err := readPolicy(dir)
 	if err != nil {
@@ -62,6 +62,11 @@ func OpenFolder(dir, deviceName string, u lm.Use) (*Policy, error) {
 	device, err := torch.ParseDevice(deviceName)
 	if err != nil {
 		return nil, err
+	}
+	if u.Threads > 0 {
+		if _, err := torch.SetThreads(u.Threads); err != nil {
+			return nil, err
+		}
 	}
 	model, err := lm.Load(dir, device, u.Buffers())
 	if err != nil {
