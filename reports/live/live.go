@@ -73,6 +73,7 @@ const (
 	liveEvery   = 500 * time.Millisecond // between updates to a reader
 	mostReaders = 64                     // connections: others wait, because the stages of the run need files too
 	livePoints  = 400                    // points of a curve; a longer curve is thinned
+	writeTime   = 10 * time.Second       // of a reader that is gone without a word, or reads nothing
 )
 
 // Start serves the page of a run on a free port until Close.
@@ -87,8 +88,8 @@ func Start(x *lang.Experiment) (*Page, error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET 127.0.0.1"+path+"{$}", l.page) // no other host, because of DNS rebinding
 	mux.HandleFunc("GET 127.0.0.1"+path+"events", l.events)
-	l.server = &http.Server{ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, IdleTimeout: time.Minute,
-		Handler: mux}
+	l.server = &http.Server{ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: writeTime,
+		IdleTimeout: time.Minute, Handler: mux}
 	go l.server.Serve(netutil.LimitListener(listener, mostReaders))
 	return l, nil
 }
@@ -202,7 +203,7 @@ func (l *Page) events(w http.ResponseWriter, r *http.Request) {
 	out, sent := http.NewResponseController(w), -1
 	_ = out.SetReadDeadline(time.Time{}) // the request is read, and its reply lasts as long as the run
 	send := func() error {
-		_ = out.SetWriteDeadline(time.Now().Add(10 * time.Second)) // for a reader that is gone without a word
+		_ = out.SetWriteDeadline(time.Now().Add(writeTime))
 		l.mu.Lock()
 		number := l.number
 		if number == sent {

@@ -108,29 +108,30 @@ func (c *Chat) start(system *string, tools []rl.Tool, request, reward string) ([
 	if _, ok := c.reward[reward]; ok && c.position == rl.FirstUser {
 		text = jinja.Join(jinja.Foreign(request+rl.GoalBefore), jinja.Own(rewardTokens[reward]), jinja.Foreign(rl.GoalAfter))
 	}
-	piece, err := c.begin(system, documents, text)
+	return c.encode(c.begin(system, documents, text))
+}
+
+// encode returns the ids of a piece, unless making it failed or the pieces of a prompt have too many bytes.
+func (c *Chat) encode(piece jinja.Text, err error) ([]int32, error) {
 	if err != nil {
 		return nil, fmt.Errorf("chat template, %w", err)
+	}
+	if b := c.bounds; b != nil {
+		if b.text -= len(piece.String()); b.text < 0 {
+			return nil, fmt.Errorf("%w: more than %d bytes for each token", ErrLong, BytesPerToken)
+		}
 	}
 	return c.ids(piece), nil
 }
 
 // User implements rl.Codec.
 func (c *Chat) User(text string) ([]int32, error) {
-	piece, err := c.user(jinja.Foreign(text))
-	if err != nil {
-		return nil, fmt.Errorf("chat template, %w", err)
-	}
-	return c.ids(piece), nil
+	return c.encode(c.user(jinja.Foreign(text)))
 }
 
 // Tool implements rl.Codec.
 func (c *Chat) Tool(results []string) ([]int32, error) {
-	piece, err := c.tool(results)
-	if err != nil {
-		return nil, fmt.Errorf("chat template, %w", err)
-	}
-	return c.ids(piece), nil
+	return c.encode(c.tool(results))
 }
 
 // Header implements rl.Codec.
@@ -165,7 +166,7 @@ func (c *Chat) write(text string, calls []FunctionCall) ([]int32, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.ids(jinja.Join(piece, c.end)), nil
+	return c.encode(jinja.Join(piece, c.end), nil)
 }
 
 // Between implements rl.Codec.

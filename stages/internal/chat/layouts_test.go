@@ -145,8 +145,14 @@ func TestMessagesOfAPromptHaveTheWorkOfOne(t *testing.T) {
 	}
 	must.OK(t, prompt(1<<20, "slow"))
 	must.Match(t, prompt(1<<20, slices.Repeat([]string{"slow"}, 20)...), "the rendering takes more than the")
-	err := prompt(1000, strings.Repeat("a", 70_000))
-	if !errors.Is(err, ErrLong) {
+	long := strings.Repeat("a", 30_000)
+	if err := prompt(1000, long+long+long); !errors.Is(err, ErrLong) {
 		t.Errorf("a long message: %v", err)
+	}
+	one := c.bounded(1000)
+	for i := range 3 { // a tokenizer of a stranger may have no id for these
+		if _, err := one.User(long); errors.Is(err, ErrLong) != (i == 2) {
+			t.Errorf("message %d of 30,000 bytes: %v", i+1, err)
+		}
 	}
 }

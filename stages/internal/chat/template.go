@@ -397,19 +397,20 @@ func (t *Template) render(tools jinja.List, generate bool, messages ...jinja.Dic
 	if variables["tools"] = nil; len(tools) > 0 {
 		variables["tools"] = tools
 	}
-	if t.bounds == nil {
-		steps := t.steps
-		return t.parsed.Render(variables, &steps)
+	steps := new(t.steps)
+	if t.bounds != nil {
+		steps = &t.bounds.steps
 	}
-	text, err := t.parsed.Render(variables, &t.bounds.steps)
-	if n := len(text.String()); err == nil && n > t.bounds.text {
-		err = fmt.Errorf("%w: %d bytes, more than %d for each token", ErrLong, n, BytesPerToken)
-	}
-	return text, err
+	renderings <- struct{}{}
+	defer func() { <-renderings }()
+	return t.parsed.Render(variables, steps)
 }
 
-// bounds limit the work for a prompt, which a server does for others too: steps of all its renderings together, and
-// bytes of each, because a tokenizer of a stranger takes microseconds for each.
+// renderings limits those at once, because the values of one can take a quarter of a gigabyte.
+var renderings = make(chan struct{}, 4)
+
+// bounds limit the work for a prompt, which a server does for others too: steps of all its renderings, and bytes of its
+// pieces, because a tokenizer of a stranger takes microseconds for each.
 type bounds struct{ steps, text int }
 
 // BytesPerToken bounds the text of a prompt by the context. Only blanks have as many.

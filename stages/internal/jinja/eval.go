@@ -220,6 +220,9 @@ func (a callArguments) eval(r *rendering, s *scope) (v args) {
 	for _, x := range a.named {
 		v.named = append(v.named, r.eval(x, s))
 	}
+	for _, x := range slices.Concat(v.values, v.named) {
+		r.spend(weight(x))
+	}
 	return v
 }
 

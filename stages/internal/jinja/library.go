@@ -15,6 +15,7 @@ func functions() map[string]any {
 
 func newNamespace(r *rendering, a args) any {
 	ns := &namespace{map[string]any{}}
+	r.spend(stepsOfValue)
 	if len(a.values) > 0 {
 		return r.fail("namespace with an argument without a name is not supported")
 	}
@@ -61,8 +62,11 @@ func (r *rendering) method(of any, name string) (v any, ok bool) {
 		return of.attribute(r, name)
 	case Text:
 		if f := methodOfText(of, name); f != nil {
-			r.spend(weight(of))
-			return function{f}, true
+			r.spend(stepsOfValue)
+			return function{func(r *rendering, a args) any { // which a template may keep and call often
+				r.spend(weight(of))
+				return f(r, a)
+			}}, true
 		}
 	case Dict:
 		if f := methodOfDict(of, name); f != nil {
@@ -472,7 +476,7 @@ func chosen(keep, byAttribute bool) func(*rendering, any, args) any {
 		if len(a.values) > 0 {
 			name := r.textOf("select", a.values[0]).s
 			if test = testNamed(name); test == nil {
-				return r.fail("the test %s is unknown or not supported", name)
+				return r.fail("the test %.100s is unknown or not supported", name)
 			}
 			a.values = a.values[1:]
 		} else if len(a.names) > 0 {

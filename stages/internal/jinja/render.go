@@ -7,12 +7,13 @@ import (
 
 // Limits of a rendering. MaxSteps take a second or two; the renderings of a prompt have them together.
 const (
-	MaxSteps    = 10_000_000
-	maxText     = 2 << 20 // bytes of one text, four for each token of a context of 500,000
-	stepText    = 16      // bytes of text that count as one step
-	stepsOfPass = 4       // of a loop, for its scope, or of an element of a new list
-	stepScopes  = 8       // scopes that count as one step
-	stepSearch  = 1 << 16 // bytes of a text times bytes of the searched text
+	MaxSteps     = 10_000_000
+	maxText      = 2 << 20 // bytes of one text, four for each token of a context of 500,000
+	stepText     = 16      // bytes of text that count as one step
+	stepsOfPass  = 4       // of a loop, for its scope, or of an element of a new list
+	stepsOfValue = 16      // of a namespace or a method, which may be kept
+	stepScopes   = 8       // scopes that count as one step
+	stepSearch   = 1 << 16 // bytes of a text times bytes of the searched text
 )
 
 var errLong = fmt.Errorf("a text exceeds %d bytes", maxText)

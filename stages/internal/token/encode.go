@@ -299,13 +299,13 @@ func (c candidates) Swap(i, j int) { c[i], c[j] = c[j], c[i] }
 func (c *candidates) Push(any)     {} // mergeLong appends, because a value in an interface takes memory
 func (c *candidates) Pop() any     { return nil }
 
-// longWords is held while a word of over a mebibyte is merged, which takes 28 bytes of memory for each of its own: many
+// longWords is held while a word of over 64 KiB is merged, which takes 28 bytes of memory for each of its own: many
 // episodes may have one at once.
 var longWords sync.Mutex
 
 // mergeLong merges parts in place, as word does, and returns how many are left.
 func (t *Tokenizer) mergeLong(parts []int32) int {
-	if len(parts) > 1<<20 {
+	if len(parts) > 1<<16 {
 		longWords.Lock()
 		defer longWords.Unlock()
 	}
