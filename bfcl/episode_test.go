@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"rcgrpo/bfcl/internal/py"
 	"rcgrpo/internal/must"
 )
 
@@ -379,6 +380,25 @@ func TestStatesOfLongContextsAreLimited(t *testing.T) {
 		"home": map[string]any{"type": "directory", "contents": files}}}}))(t)
 	_, err := task.Start(Settings{Data: data, Today: ReleaseDate})
 	must.Match(t, err, "its classes have more than 524288 bytes of state")
+}
+
+// A tweet kept the list of moving averages that all episodes share, and mention doubled it: 1.8 kB of calls took 7.7 GB.
+func TestCallsDoNotChangeConstants(t *testing.T) {
+	data, task := official(t), filesTask()
+	task.Classes, task.Category = []string{"TradingBot", "TwitterAPI"}, "long_context"
+	constant := data.long["MA_5_EXTENSION"].(*py.List)
+	before := len(constant.Items)
+	calls := append([]string{"authenticate_twitter('john', 'john123')",
+		"post_tweet(content='x', tags=[], mentions=get_stock_info(symbol='NVDA')['MA(5)'])"},
+		slices.Repeat([]string{"mention(0, get_tweet(0)['mentions'])"}, 20)...)
+	e := start(t, task, Settings{Data: data, Today: ReleaseDate})
+	outcomes := must.Get(e.StepOutcomes(calls))(t)
+	if last := outcomes[len(outcomes)-1]; last.Exception != "MemoryError" || e.Stop() != "turn_limit" {
+		t.Errorf("stop %q, the last call replied %.200q", e.Stop(), last.Text)
+	}
+	if after := len(constant.Items); after != before {
+		t.Errorf("the constant has %d values, before the calls %d", after, before)
+	}
 }
 
 // playTruth executes the rest of the ground truth.

@@ -69,7 +69,8 @@ func (s scope) Attribute(x py.Value, name string) (py.Value, error) {
 	return nil, py.Unsupported()
 }
 
-// Call executes a tool.
+// Call executes a tool. An expression may give its result to another tool, which may keep and change it, so constants
+// in it are copied.
 func (s scope) Call(f py.Value, args []py.Value, keywords []py.Argument) (py.Value, error) {
 	m, ok := f.(*methodValue)
 	if !ok {
@@ -79,5 +80,9 @@ func (s scope) Call(f py.Value, args []py.Value, keywords []py.Argument) (py.Val
 	if err != nil {
 		return nil, err
 	}
-	return s.call(m.tool, m.instance, bound)
+	v, err := s.call(m.tool, m.instance, bound)
+	if err != nil {
+		return nil, err
+	}
+	return py.Thaw(v), nil
 }

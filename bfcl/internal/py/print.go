@@ -246,6 +246,28 @@ func Freeze(v Value) {
 	}
 }
 
+// Thaw returns a result with copies of its constants (Freeze). The result, which does not contain itself, has them in
+// lists and dicts.
+func Thaw(v Value) Value {
+	switch v := v.(type) {
+	case *List:
+		if v.json != "" {
+			return v.Clone(nil)
+		}
+		for i, item := range v.Items {
+			v.Items[i] = Thaw(item)
+		}
+	case *Dict:
+		if v.json != "" {
+			return v.Clone(nil)
+		}
+		for i := range v.entries {
+			v.entries[i].val = Thaw(v.entries[i].val)
+		}
+	}
+	return v
+}
+
 func (p *printer) jsonItems(items []Value) error {
 	p.buf = append(p.buf, '[')
 	for i, item := range items {
