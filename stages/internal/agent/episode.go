@@ -21,7 +21,7 @@ type episode struct {
 	ask     rl.Rollout
 	offer   *environment.Offer
 	tools   http.Handler  // of the offer
-	calls   chan struct{} // requests for them
+	answers chan struct{} // of them: one at a time, because it is in memory, often several times, until it is read
 	policy  *serve.Server
 
 	ctx     context.Context // ends with the episode

@@ -35,10 +35,6 @@ const modelName = "policy"
 // latter as environment.Weigh does, because the SDK makes 400 bytes of an array of three.
 const maxBody = 8 << 20
 
-// mostCalls limits the requests for the tools of an episode at once. Each has an answer in memory until the agent reads
-// it, and a list of tools may have a mebibyte: 4,000 of them took 4.4 GB. Calls of an episode run one after another.
-const mostCalls = 4
-
 // Options describe the policy and the place of the processes.
 type Options struct {
 	Policy    *rl.Local
@@ -113,19 +109,6 @@ func (g *Gateway) callTools(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no episode has this address", http.StatusNotFound)
 		return
 	}
-	control := http.NewResponseController(w)
-	select {
-	case e.calls <- struct{}{}:
-	default:
-		select {
-		case e.calls <- struct{}{}:
-			_ = control.SetReadDeadline(time.Now().Add(time.Minute)) // the body has waited on the connection
-		case <-e.ctx.Done():
-			http.Error(w, "the episode has ended", http.StatusGone)
-			return
-		}
-	}
-	defer func() { <-e.calls }()
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mcp.DefaultMaxRequestBodyBytes))
 	weight := int64(environment.Weigh(body))
 	if err == nil && weight > maxBody {
@@ -136,8 +119,18 @@ func (g *Gateway) callTools(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
+	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Time{}) // an expired deadline would cancel the request
 
+	select {
+	case e.answers <- struct{}{}:
+		defer func() { <-e.answers }()
+	case <-r.Context().Done(): // the client has left
+		return
+	case <-e.ctx.Done():
+		http.Error(w, "the episode has ended", http.StatusGone)
+		return
+	}
 	if g.calls.Acquire(r.Context(), weight) != nil { // the client has left
 		return
 	}
@@ -203,7 +196,7 @@ func (g *Gateway) Play(ctx context.Context, ask rl.Rollout, env rl.Env, t *rl.Tr
 	if err = cmp.Or(err, g.workers.Broken()); err != nil {
 		return bfcl.Verdict{}, err
 	}
-	e := &episode{gateway: g, ask: ask, offer: offer, calls: make(chan struct{}, mostCalls), uses: map[string]int{}}
+	e := &episode{gateway: g, ask: ask, offer: offer, answers: make(chan struct{}, 1), uses: map[string]int{}}
 	e.ctx, e.cancel = context.WithCancel(ctx)
 	e.policy = serve.New(serve.Config{Name: modelName, Batcher: g.Policy.Batcher, Codec: g.Codec,
 		Tokenizer: g.Tokenizer, Position: g.Position, Token: ask.Token, Addr: g.address, Queue: 1 << 20,
