@@ -92,6 +92,11 @@ const maxNames = 256 << 10
 // before the limit of memory is noticed.
 func (s *Study) checkShown() error {
 	size, names := 0, map[string]bool{}
+	for i := range s.Arms {
+		if err := s.Arms[i].checkSeeds(); err != nil {
+			return err
+		}
+	}
 	for _, t := range s.Transcripts {
 		size += t.Bytes()
 	}
@@ -120,6 +125,36 @@ func (s *Study) checkShown() error {
 	if size > maxNames {
 		return fmt.Errorf("the names of categories, task sets, tokens and origins have %d bytes, and a page has room for %d",
 			size, maxNames)
+	}
+	return nil
+}
+
+// checkSeeds refuses an arm in which only some episodes of a kind, or some trainings, have a seed, because one without
+// is compared with those of all seeds.
+func (a *Arm) checkSeeds() error {
+	type kind struct {
+		of, set, token string
+		greedy         bool
+	}
+	seeded := map[kind]bool{}
+	for _, r := range a.Runs {
+		kinds := map[kind]bool{}
+		for _, row := range r.Rows {
+			kinds[kind{"episodes", row.Set, row.Token, row.Greedy}] = true
+		}
+		if r.Curve != nil {
+			kinds[kind{of: "trainings by RL"}] = true
+		}
+		if r.Tuning != nil {
+			kinds[kind{of: "fine-tunings"}] = true
+		}
+		for k := range kinds {
+			if other, known := seeded[k]; known && other != (r.Seed != nil) {
+				return fmt.Errorf("%s of %q have a seed in some stages and none in others: give these stages different for_each "+
+					"keys, because a result without a seed is compared with those of all seeds", k.of, a.Label)
+			}
+			seeded[k] = r.Seed != nil
+		}
 	}
 	return nil
 }
