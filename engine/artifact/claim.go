@@ -89,12 +89,17 @@ func released(f *os.File) (id string, free bool) {
 	return id, alive.Ended(f, cmp.Or(id, f.Name()), onBoot)
 }
 
-// claim claims path, or its last successor. It returns nil if another process holds it.
+// claim claims path, or its last successor. It returns nil if another process holds it. It looks at all successors,
+// whose silence is measured at the same time: a copied store may have many.
 func claim(path string) (*Lock, error) {
 	var before []string
+	held := false
 	for at := path; len(before) < mostSuccessors; {
 		f, err := disk.OpenFile(at, os.O_RDWR, 0)
 		if errors.Is(err, fs.ErrNotExist) {
+			if held {
+				return nil, nil
+			}
 			l, err := newClaim(at)
 			if l == nil || err != nil {
 				return nil, err
@@ -109,9 +114,7 @@ func claim(path string) (*Lock, error) {
 		}
 		id, free := released(f)
 		f.Close()
-		if !free {
-			return nil, nil
-		}
+		held = held || !free
 		before, at = append(before, at), path+"."+id
 	}
 	return nil, fmt.Errorf("claim: %s has more than %d successors: remove them", path, mostSuccessors)

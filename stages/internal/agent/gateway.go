@@ -199,7 +199,7 @@ func (g *Gateway) Play(ctx context.Context, ask rl.Rollout, env rl.Env, t *rl.Tr
 	e := &episode{gateway: g, ask: ask, offer: offer, answers: make(chan struct{}, 1), uses: map[string]int{}}
 	e.ctx, e.cancel = context.WithCancel(ctx)
 	e.policy = serve.New(serve.Config{Name: modelName, Batcher: g.Policy.Batcher, Codec: g.Codec,
-		Tokenizer: g.Tokenizer, Position: g.Position, Token: ask.Token, Addr: g.address, Queue: 1 << 20,
+		Tokenizer: g.Tokenizer, Position: g.Position, Token: ask.Token, Addr: g.address, Queue: 1 << 12,
 		MaxBody: maxBody, Prompts: g.prompts, Logprobs: &g.logprobs,
 		Timeout: cmp.Or(g.settings.Timeout, defaultTimeout), Logf: g.Place.Log,
 		Sampling: &serve.Sampling{Temperature: g.Policy.Temperature, TopP: cmp.Or(g.Policy.TopP, 1),
