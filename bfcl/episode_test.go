@@ -382,7 +382,8 @@ func TestStatesOfLongContextsAreLimited(t *testing.T) {
 	must.Match(t, err, "its classes have more than 524288 bytes of state")
 }
 
-// A tweet kept the list of moving averages that all episodes share, and mention doubled it: 1.8 kB of calls took 7.7 GB.
+// A tweet kept the list of moving averages that all episodes share, and mention doubled it: 1.8 kB of calls took
+// 7.7 GB.
 func TestCallsDoNotChangeConstants(t *testing.T) {
 	data, task := official(t), filesTask()
 	task.Classes, task.Category = []string{"TradingBot", "TwitterAPI"}, "long_context"

@@ -107,9 +107,9 @@ func serveCheckpoint(t testing.TB, dir string, length int) string {
 func serveModel(t testing.TB, dir, layout string, length int) string {
 	t.Helper()
 	out, in := io.Pipe()
-	s := &Serving{Dir: dir, Layout: layout, Name: "drills", Listen: "127.0.0.1:0", Token: "checkpoint", Threads: 2,
-		Device: "cpu", Slots: 64, Context: length, Queue: 600, MaxBody: 1 << 20, Timeout: time.Minute, Drain: time.Second, Out: in,
-		Log: t.Output()}
+	s := &Serving{Dir: dir, Layout: layout, Name: "drills", Listen: "127.0.0.1:0", Token: "checkpoint", Device: "cpu",
+		Threads: 2, Slots: 64, Context: length, Queue: 600, MaxBody: 1 << 20, Timeout: time.Minute, Drain: time.Second,
+		Out: in, Log: t.Output()}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()

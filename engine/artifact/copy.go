@@ -21,8 +21,8 @@ import (
 // other code looks for such links.
 
 // settle checks a store that is a copy, and makes its folder the store's own. Nobody holds the claims of a copy, which
-// would be waited for. If one is in use, several kinds of hosts open the store. A store that cannot be written is checked
-// each time.
+// would be waited for. If one is in use, several kinds of hosts open the store. A store that cannot be written is
+// checked each time.
 func (s *Store) settle() error {
 	id, path := s.folderID(), s.path("folder")
 	own, _ := disk.ReadPlain(path, 1<<10) // a line for each kind of host

@@ -110,6 +110,9 @@ func (t *Tokenizer) parsePreTokenizer(f *file) error {
 		step
 		PreTokenizers []step
 	}
+	if most := 64 << 10; len(f.PreTokenizer) > most { // 8,000,000 steps took 2.2 GB
+		return fmt.Errorf("pre_tokenizer: it has %d bytes, and at most %d are read", len(f.PreTokenizer), most)
+	}
 	if err := json.Unmarshal(f.PreTokenizer, &p); err != nil {
 		return fmt.Errorf("pre_tokenizer: %w", err)
 	}
