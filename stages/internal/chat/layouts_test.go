@@ -8,10 +8,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"rcgrpo/bench/fixtures"
 	"rcgrpo/bfcl"
 	"rcgrpo/internal/must"
+	"rcgrpo/stages/internal/jinja"
 	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/rl"
 )
@@ -155,4 +157,26 @@ func TestMessagesOfAPromptHaveTheWorkOfOne(t *testing.T) {
 			t.Errorf("message %d of 30,000 bytes: %v", i+1, err)
 		}
 	}
+}
+
+// The values of a rendering can take a quarter of a gigabyte, and a stage plays many episodes: 24 took 9 GB.
+func TestFewRenderingsAreMadeAtOnce(t *testing.T) {
+	template := must.Get(NewTemplate(LayoutTemplate("qwen2.5"), nil, false))(t)
+	for range cap(renderings) {
+		renderings <- struct{}{}
+	}
+	made := make(chan error)
+	go func() {
+		_, err := template.user(jinja.Foreign("Hi"))
+		made <- err
+	}()
+	select {
+	case <-made:
+		t.Errorf("more than %d renderings are made at once", cap(renderings))
+	case <-time.After(50 * time.Millisecond):
+	}
+	for range cap(renderings) {
+		<-renderings
+	}
+	must.OK(t, <-made)
 }

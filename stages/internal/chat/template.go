@@ -397,21 +397,24 @@ func (t *Template) render(tools jinja.List, generate bool, messages ...jinja.Dic
 	if variables["tools"] = nil; len(tools) > 0 {
 		variables["tools"] = tools
 	}
-	steps := new(t.steps)
-	if t.bounds != nil {
-		steps = &t.bounds.steps
-	}
 	renderings <- struct{}{}
 	defer func() { <-renderings }()
-	return t.parsed.Render(variables, steps)
+	work := jinja.NewWork(t.steps)
+	if t.bounds != nil {
+		work = t.bounds.work
+	}
+	return t.parsed.Render(variables, work)
 }
 
 // renderings limits those at once, because the values of one can take a quarter of a gigabyte.
 var renderings = make(chan struct{}, 4)
 
-// bounds limit the work for a prompt, which a server does for others too: steps of all its renderings, and bytes of its
-// pieces, because a tokenizer of a stranger takes microseconds for each.
-type bounds struct{ steps, text int }
+// bounds limit the work for a prompt, which a server does for others too: that of all its renderings, and the bytes of
+// its pieces, because a tokenizer of a stranger takes microseconds for each.
+type bounds struct {
+	work *jinja.Work
+	text int
+}
 
 // BytesPerToken bounds the text of a prompt by the context. Only blanks have as many.
 const BytesPerToken = 64
@@ -422,7 +425,7 @@ var ErrLong = errors.New("a text exceeds the context")
 // bounded returns the codec of one prompt of at most longest ids.
 func (c *Chat) bounded(longest int) *Chat {
 	t, own := *c.Template, *c
-	t.bounds = &bounds{steps: jinja.MaxSteps, text: BytesPerToken * (longest + 1)}
+	t.bounds = &bounds{work: jinja.NewWork(jinja.MaxSteps), text: BytesPerToken * (longest + 1)}
 	own.Template = &t
 	return &own
 }

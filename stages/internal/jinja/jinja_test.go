@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"rcgrpo/bench/fixtures"
 	"rcgrpo/internal/must"
@@ -63,7 +64,7 @@ func render(source string, vars map[string]any) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	text, err := p.Render(vars, new(jinja.MaxSteps))
+	text, err := p.Render(vars, jinja.NewWork(jinja.MaxSteps))
 	return text.String(), err
 }
 
@@ -139,7 +140,7 @@ func TestPublishedTemplatesRenderAsTheReference(t *testing.T) {
 			if v.Tools != nil {
 				vars["tools"] = must.Get(jinja.ParseJSON(v.Tools, jinja.Foreign))(t)
 			}
-			got, err := p.Render(vars, new(jinja.MaxSteps))
+			got, err := p.Render(vars, jinja.NewWork(jinja.MaxSteps))
 			switch {
 			case v.Rendered == nil && err == nil:
 				t.Errorf("%s, %s: got %q, want an error", family, v.Note, got)
@@ -165,7 +166,7 @@ func TestTextsKeepTheirMarks(t *testing.T) {
 		"{% for c in x[1:3] %}{{ c }}.{% endfor %}":      `[a].[,].`,
 	} {
 		p := must.Get(jinja.Parse(source))(t)
-		text := must.Get(p.Render(vars, new(jinja.MaxSteps)))(t)
+		text := must.Get(p.Render(vars, jinja.NewWork(jinja.MaxSteps)))(t)
 		got := ""
 		for _, r := range text.Runs() {
 			if r.Foreign {
@@ -291,6 +292,9 @@ func TestWorkOnLongTextsIsCounted(t *testing.T) {
 	}
 	_, err := render("{% set f = spaces.strip %}{% for k in many %}{% if f() %}{% endif %}{% endfor %}", vars)
 	must.Match(t, err, "more than the 10000000 steps", "a kept method")
+	p := must.Get(jinja.Parse("{% for k in many %}{% endfor %}"))(t)
+	_, err = p.Render(vars, &jinja.Work{Steps: math.MaxInt, Until: time.Now()})
+	must.Match(t, err, "or the seconds, that are left", "a rendering without time")
 	_, err = render("{{ "+strings.Repeat("n", 300)+" }}", nil)
 	must.Match(t, err, "has 300 bytes; at most 256", "a long name")
 	_, err = render("{{ "+strings.Repeat("'a'", 6000)+" }}", nil)
@@ -325,7 +329,7 @@ func FuzzParse(f *testing.F) {
 		message := jinja.Dict{{Key: jinja.Own("role"), Value: jinja.Own("user")},
 			{Key: jinja.Own("content"), Value: jinja.Foreign("x")}}
 		text, err := p.Render(map[string]any{"messages": jinja.List{message},
-			"tools": nil, "x": jinja.Foreign("a b")}, new(jinja.MaxSteps))
+			"tools": nil, "x": jinja.Foreign("a b")}, jinja.NewWork(jinja.MaxSteps))
 		if err != nil {
 			return
 		}

@@ -3,9 +3,10 @@ package jinja
 import (
 	"encoding/json"
 	"fmt"
+	"time"
 )
 
-// Limits of a rendering. MaxSteps take a second or two; the renderings of a prompt have them together.
+// Limits of a rendering. MaxSteps take a second or two.
 const (
 	MaxSteps     = 10_000_000
 	maxText      = 2 << 20 // bytes of one text, four for each token of a context of 500,000
@@ -16,12 +17,23 @@ const (
 	stepSearch   = 1 << 16 // bytes of a text times bytes of the searched text
 )
 
+// Work is what the renderings of a prompt may take together. The time is far longer than the steps take, and ends what
+// they count too little.
+type Work struct {
+	Steps int
+	Until time.Time
+}
+
+// NewWork returns the work of some steps, which begins now.
+func NewWork(steps int) *Work { return &Work{steps, time.Now().Add(30 * time.Second)} }
+
 var errLong = fmt.Errorf("a text exceeds %d bytes", maxText)
 
 // rendering is the state of one rendering. The first error ends it: all later results are discarded.
 type rendering struct {
-	steps int
-	most  int // steps
+	left  *Work
+	most  int // steps that were left
+	calls int // of spend
 	line  int // of the current tag
 	out   *builder
 	err   error
@@ -30,10 +42,9 @@ type rendering struct {
 // Render returns the text for the variables. Beside them a template has the functions of Jinja that chat templates
 // use; strftime_now returns 26 Jul 2024, because a prompt that changes daily can be neither cached nor compared.
 // Undefined names are as in Jinja. Errors start with the line.
-// More than the steps that are left are one; Render subtracts its own.
-func (p *Template) Render(variables map[string]any, left *int) (Text, error) {
-	r := &rendering{most: *left, out: &builder{}}
-	defer func() { *left -= r.steps }()
+// More work than is left is one.
+func (p *Template) Render(variables map[string]any, left *Work) (Text, error) {
+	r := &rendering{left: left, most: max(0, left.Steps), out: &builder{}}
 	globals := &scope{values: variables, outer: &scope{values: functions()}}
 	globals = &scope{outer: globals} // variables are the caller's
 	r.block(p.body, globals)
@@ -56,8 +67,9 @@ func (r *rendering) stop(err error) any {
 
 // spend counts steps and reports whether the rendering continues.
 func (r *rendering) spend(n int) bool {
-	if r.steps += n; r.steps > r.most {
-		r.fail("the rendering takes more than the %d steps that are left", max(0, r.most))
+	r.left.Steps -= n
+	if r.calls++; r.left.Steps < 0 || r.calls%1024 == 0 && time.Now().After(r.left.Until) {
+		r.fail("the rendering takes more than the %d steps, or the seconds, that are left", r.most)
 	}
 	return r.err == nil
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"rcgrpo/bench/fixtures"
@@ -468,6 +469,16 @@ func TestLongWordsMergeAsShortOnesDo(t *testing.T) {
 	if n := after.TotalAlloc - before.TotalAlloc; n > uint64(60*len(long)) {
 		t.Errorf("a word of %d bytes allocates %d bytes, want at most 60 times as many", len(long), n)
 	}
+	longWords.Lock() // 60 words of a megabyte at once took 4 GB
+	merged := make(chan []int32)
+	go func() { merged <- tok.Encode(long[:100_000]) }()
+	select {
+	case <-merged:
+		t.Error("a long word is merged beside another")
+	case <-time.After(50 * time.Millisecond):
+	}
+	longWords.Unlock()
+	<-merged
 }
 
 // Of all added tokens that begin at a place, the longest is found. Thousands that begin alike took hours.
