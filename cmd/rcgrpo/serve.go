@@ -49,7 +49,7 @@ func serveCommand() *cobra.Command {
 	f.StringVar(&s.Record, "log", "", "append a trajectory per conversation to trajectories.jsonl.gz in the folder `DIR`")
 	return c.does(func(args []string) error {
 		if s.Slots < 1 || s.MaxBody < 1 || s.Timeout <= 0 || min(s.Queue, s.Context, s.Threads, int(s.Drain)) < 0 {
-			return misuse("--slots, --max-body and --timeout must be above 0, and no number below")
+			return misuse("--slots, --max-body and --timeout must be above 0, the other numbers at least 0")
 		}
 		serving, ok := any(s).(server)
 		if !ok {

@@ -32,7 +32,11 @@ func (s *Store) settle() error {
 	if err := s.checkEntries(); err != nil {
 		return err
 	}
-	claims, _ := filepath.Glob(s.path("claims", "*"))
+	var claims []string
+	_ = s.each("claims", func(_, path string) error {
+		claims = append(claims, path)
+		return nil
+	})
 	if !slices.ContainsFunc(claims, alive.Recent) {
 		for _, claim := range claims {
 			os.Remove(claim)

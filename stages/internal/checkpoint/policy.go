@@ -53,7 +53,7 @@ func Open(job *engine.Job, ref artifact.Ref, u lm.Use) (*Policy, error) {
 }
 
 // OpenFolder opens the checkpoint or Hugging Face folder in dir on a device ("cpu" or "cuda")
-// with the buffers that u needs. u.Threads, if not 0, compute on the CPU.
+// with the buffers that u needs. The CPU computes with u.Threads, if not 0.
 func OpenFolder(dir, deviceName string, u lm.Use) (*Policy, error) {
 	meta, tokenizer, err := readPolicy(dir)
 	if err != nil {

@@ -208,7 +208,7 @@ func methodOfText(t Text, name string) func(*rendering, args) any {
 	affix := func(has func(s, x string) bool) func(*rendering, args) any {
 		return func(r *rendering, a args) any {
 			x := r.textOf(name, a.bind(r, name, 1, "/affix")[0])
-			return r.spend(weight(x)) && has(t.s, x.s)
+			return has(t.s, x.s)
 		}
 	}
 	switch name {
@@ -431,7 +431,6 @@ func tojson(r *rendering, v any, a args) any {
 
 // attributeOf returns a function for the value of an attribute such as "function.name".
 func (r *rendering) attributeOf(name any) func(v any) any {
-	r.spend(weight(name))
 	path := strings.Split(r.textOf("an attribute", name).s, ".")
 	return func(v any) any {
 		for _, part := range path {

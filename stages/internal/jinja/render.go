@@ -22,21 +22,21 @@ const (
 type Work struct {
 	Steps int
 	Until time.Time
+	calls int // of spend
 }
 
 // NewWork returns the work of some steps, which begins now.
-func NewWork(steps int) *Work { return &Work{steps, time.Now().Add(30 * time.Second)} }
+func NewWork(steps int) *Work { return &Work{Steps: steps, Until: time.Now().Add(30 * time.Second)} }
 
 var errLong = fmt.Errorf("a text exceeds %d bytes", maxText)
 
 // rendering is the state of one rendering. The first error ends it: all later results are discarded.
 type rendering struct {
-	left  *Work
-	most  int // steps that were left
-	calls int // of spend
-	line  int // of the current tag
-	out   *builder
-	err   error
+	left *Work
+	most int // steps that were left
+	line int // of the current tag
+	out  *builder
+	err  error
 }
 
 // Render returns the text for the variables. Beside them a template has the functions of Jinja that chat templates
@@ -67,8 +67,9 @@ func (r *rendering) stop(err error) any {
 
 // spend counts steps and reports whether the rendering continues.
 func (r *rendering) spend(n int) bool {
-	r.left.Steps -= n
-	if r.calls++; r.left.Steps < 0 || r.calls%1024 == 0 && time.Now().After(r.left.Until) {
+	w := r.left
+	w.Steps -= n
+	if w.calls++; w.Steps < 0 || w.calls%1024 == 0 && time.Now().After(w.Until) {
 		r.fail("the rendering takes more than the %d steps, or the seconds, that are left", r.most)
 	}
 	return r.err == nil
