@@ -551,9 +551,20 @@ func TestManyCallsAreMatchedInLittleTime(t *testing.T) {
 		truth = append(truth, "ls(a=True"+strings.Repeat(" ", i)+")")
 	}
 	made := append(slices.Repeat([]string{"a()"}, 35_000), slices.Repeat([]string{"ls(a=1)"}, 255)...)
-	begin := time.Now()
-	plain, injective := actionReward(&Task{Turns: []Turn{{GroundTruth: truth}}}, made)
-	if took := time.Since(begin); plain != 1 || injective != 1 || took > time.Minute {
-		t.Errorf("got %v and %v after %v", plain, injective, took)
+	dict := "{"
+	for i := range 47 {
+		dict += fmt.Sprintf("(%d,1):1,", i)
+	}
+	var large []string
+	for i := range 255 {
+		large = append(large, "ls(a="+dict+"},b=1"+strings.Repeat(" ", i)+")")
+	}
+	for name, calls := range map[string][2][]string{"many": {truth, made}, "dicts": {large, append(slices.Repeat(
+		[]string{"ls(b=2,a=" + dict + "})"}, 10_000), slices.Repeat([]string{"ls(b=1,a=" + dict + "})"}, 255)...)}} {
+		begin := time.Now()
+		plain, injective := actionReward(&Task{Turns: []Turn{{GroundTruth: calls[0]}}}, calls[1])
+		if took := time.Since(begin); plain != 1 || injective != 1 || took > time.Minute {
+			t.Errorf("%s: got %v and %v after %v", name, plain, injective, took)
+		}
 	}
 }

@@ -67,27 +67,6 @@ func positionalName(tool string, i int) string {
 	return ""
 }
 
-// serves reports whether the call has every argument of the ground-truth call with an equal value.
-func (a action) serves(truth action) bool {
-	if a.name != truth.name {
-		return false
-	}
-	for _, want := range truth.args {
-		if !slices.ContainsFunc(a.args, want.equals) {
-			return false
-		}
-	}
-	return true
-}
-
-// equals reports whether another argument is for the same parameter and has an equal value or expression.
-func (a actionArg) equals(b actionArg) bool {
-	if a.name == "" || a.name != b.name || a.expr != b.expr {
-		return false
-	}
-	return a.expr != "" || py.Equal(b.value, a.value)
-}
-
 // actionReward returns R_action and its injective form (bfcl/SPEC.md 11), each 0 or 1. made has all calls of the
 // policy.
 func actionReward(t *Task, made []string) (plain, injective float64) {
@@ -106,41 +85,58 @@ func actionReward(t *Task, made []string) (plain, injective float64) {
 
 // matcher pairs ground-truth calls with the policy's calls. It parses only calls whose texts differ.
 type matcher struct {
-	truth, made []string                // calls of the ground truth, and of the policy
-	parsed      map[string]parsedAction // actions by the text of their calls; nil before the first
-	unpaired    []int                   // indices in truth of the calls without a call of equal text; set by all
+	truth, made []string                 // calls of the ground truth, and of the policy
+	parsed      map[string]*comparedCall // by the text of the call, nil for a text that is no call; nil before the first
+	unpaired    []int                    // indices in truth of the calls without a call of equal text; set by all
 }
 
-// parsedAction is the result of readAction.
-type parsedAction struct {
-	action action
-	ok     bool
+// comparedCall is an action whose arguments are compared as texts, which equal ones have: its work must not depend on
+// what strangers write into the ground truth and into calls.
+type comparedCall struct {
+	name    string
+	args    map[string]bool
+	unnamed bool // an argument has no name, so no call has the same
 }
 
 // action is readAction, once per text.
-func (m *matcher) action(call string) (action, bool) {
-	if p, ok := m.parsed[call]; ok {
-		return p.action, p.ok
+func (m *matcher) action(call string) *comparedCall {
+	if c, ok := m.parsed[call]; ok {
+		return c
 	}
 	if m.parsed == nil {
-		m.parsed = make(map[string]parsedAction)
+		m.parsed = make(map[string]*comparedCall)
 	}
-	a, ok := readAction(call)
-	m.parsed[call] = parsedAction{a, ok}
-	return a, ok
+	m.parsed[call] = nil
+	if a, ok := readAction(call); ok {
+		c := &comparedCall{name: a.name, args: map[string]bool{}}
+		for _, arg := range a.args {
+			value := "expression " + arg.expr
+			if arg.expr == "" {
+				value = "value " + py.Key(arg.value)
+			}
+			c.args[arg.name+"="+value] = true
+			c.unnamed = c.unnamed || arg.name == ""
+		}
+		m.parsed[call] = c
+	}
+	return m.parsed[call]
 }
 
-// serves reports whether the call made serves the ground-truth call truth.
+// serves reports whether the call made serves the ground-truth call truth: it has every argument with an equal value.
 func (m *matcher) serves(made, truth string) bool {
 	if made == truth {
 		return true
 	}
-	want, ok := m.action(truth)
-	if !ok {
+	want, got := m.action(truth), m.action(made)
+	if want == nil || got == nil || want.name != got.name || want.unnamed {
 		return false
 	}
-	got, ok := m.action(made)
-	return ok && got.serves(want)
+	for arg := range want.args {
+		if !got.args[arg] {
+			return false
+		}
+	}
+	return true
 }
 
 // all reports whether every ground-truth call is served by some call.

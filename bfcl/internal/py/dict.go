@@ -13,7 +13,7 @@ import (
 // Dict is a Python dict: insertion order, keys compared by Python's ==. The zero Dict is empty.
 type Dict struct {
 	entries []entry
-	index   map[any]int // position by hashKey; nil until a search among indexFrom entries or more
+	index   map[any]int // position by hashKey; nil until find needs it
 	json    string      // JSON text of a constant (Freeze); "" for any other dict
 }
 
@@ -21,7 +21,7 @@ type entry struct {
 	key, val Value
 }
 
-// indexFrom is the length from which a dict has an index; below it a scan is faster.
+// indexFrom is the length from which a text is searched by the index; below it a scan is faster.
 const indexFrom = 48
 
 // NewDict takes alternating keys and values. It ignores unhashable keys; use SetErr for those.
@@ -150,12 +150,6 @@ func (d *Dict) find(k Value) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	if len(d.entries) < indexFrom {
-		return slices.IndexFunc(d.entries, func(e entry) bool {
-			g, err := hashKey(e.key)
-			return err == nil && g == h
-		}), nil
-	}
 	if d.index == nil {
 		d.index = make(map[any]int, len(d.entries))
 		for i := range d.entries {
@@ -247,7 +241,7 @@ func hashKey(v Value) (any, error) {
 			return nanKey{new(byte)}, nil // a NaN equals no other key
 		}
 		if v == math.Trunc(v) && !math.IsInf(v, 0) {
-			if math.Abs(v) < 1<<62 {
+			if -1<<63 <= v && v < 1<<63 {
 				return int64(v), nil
 			}
 			i, _ := new(big.Float).SetFloat64(v).Int(nil)
@@ -257,34 +251,56 @@ func hashKey(v Value) (any, error) {
 	case *big.Int:
 		return bigKey(v.String()), nil
 	case Tuple:
-		var b strings.Builder
-		err := v.writeKey(&b)
-		return tupleKey(b.String()), err
+		for _, item := range v {
+			if err := Hashable(item); err != nil {
+				return nil, err
+			}
+		}
+		return tupleKey(Key(v)), nil
 	case Opaque:
 		return v, nil
 	}
 	return nil, Raise("TypeError", "unhashable type: '%s'", TypeName(v))
 }
 
-// writeKey writes the keys of the items in parentheses. Strings are quoted, but not the text of a tuple in the tuple,
-// because each level would double the escapes.
-func (t Tuple) writeKey(b *strings.Builder) error {
-	b.WriteByte('(')
-	for _, item := range t {
-		if inner, ok := item.(Tuple); ok {
-			if err := inner.writeKey(b); err != nil {
-				return err
-			}
-			continue
+// Key returns a text that equal values have, and no others, so that many values are compared in little time. The value
+// must be a literal, which does not contain itself.
+func Key(v Value) string {
+	var b strings.Builder
+	writeKey(&b, v)
+	return b.String()
+}
+
+func writeKey(b *strings.Builder, v Value) {
+	items := func(open, end string, items []Value) {
+		b.WriteString(open)
+		for _, item := range items {
+			writeKey(b, item)
 		}
-		h, err := hashKey(item)
-		if err != nil {
-			return err
+		b.WriteString(end)
+	}
+	sorted := func(open string, n int, key func(i int) string) {
+		keys := make([]string, n)
+		for i := range keys {
+			keys[i] = key(i)
 		}
+		slices.Sort(keys)
+		b.WriteString(open + strings.Join(keys, "") + "}")
+	}
+	switch v := v.(type) {
+	case *List:
+		items("[", "]", v.Items)
+	case Tuple:
+		items("(", ")", v)
+	case *Dict:
+		sorted("{", v.Len(), func(i int) string { return Key(v.entries[i].key) + Key(v.entries[i].val) })
+	case *Set:
+		members := v.Items()
+		sorted("set{", len(members), func(i int) string { return Key(members[i]) })
+	default:
+		h, _ := hashKey(v) // all but lists, dicts and sets have one
 		fmt.Fprintf(b, "%T %#v,", h, h)
 	}
-	b.WriteByte(')')
-	return nil
 }
 
 // Set is a Python set in insertion order; Python's order is arbitrary.

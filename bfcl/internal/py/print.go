@@ -239,7 +239,7 @@ func Freeze(v Value) {
 		for _, e := range v.entries {
 			items = append(items, e.val)
 		}
-		_, _ = v.find("") // makes the index
+		_, _ = v.find(nil) // makes the index
 	}
 	for _, item := range items {
 		Freeze(item)

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/big"
 	"slices"
+	"strings"
 	"testing"
 
 	"rcgrpo/internal/must"
@@ -64,6 +65,11 @@ func TestEqualityAsInPython(t *testing.T) {
 		"dicts with another key":      {NewDict("a", nil), NewDict("b", nil), false},
 		"lists in another order":      {NewList("a", "b"), NewList("b", "a"), false},
 		"list and tuple":              {NewList("a"), Tuple{"a"}, false},
+		"2**62 and its float":         {int64(1 << 62), float64(1 << 62), true},
+		"2**64 and its float":         {new(big.Int).Lsh(big.NewInt(1), 64), float64(1 << 64), true},
+		"-0.0":                        {math.Copysign(0, -1), false, true},
+		"tuples as keys":              {NewDict(Tuple{int64(1)}, "a"), NewDict(Tuple{1.0}, "a"), true},
+		"items of a text":             {NewList("a", "b"), NewList(`a", "b`), false},
 		"sets in another order":       {NewSet("a", "b"), NewSet("b", "a"), true},
 		"NaN":                         {math.NaN(), math.NaN(), false},
 		"a list inside itself":        {loop, loop, true},
@@ -71,6 +77,9 @@ func TestEqualityAsInPython(t *testing.T) {
 	} {
 		if got := Equal(tc.a, tc.b); got != tc.want {
 			t.Errorf("%s: got %v, want %v", name, got, tc.want)
+		}
+		if !strings.Contains(name, "inside") && (Key(tc.a) == Key(tc.b)) != tc.want {
+			t.Errorf("%s: the keys are %s and %s", name, Key(tc.a), Key(tc.b))
 		}
 	}
 	if _, err := EqualErr(loop, other); !IsException(err, "RecursionError") {
