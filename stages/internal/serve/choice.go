@@ -94,11 +94,13 @@ func (c *choice) add(d rl.Draw) bool {
 			at, c.reason = from+i, stop
 		}
 	}
-	if at < 0 {
-		return false
+	switch {
+	case at >= 0:
+		c.text, c.finish = c.text[:at], "stop"
+	case len(c.text) > chat.LongestReply:
+		c.finish = "length"
 	}
-	c.text, c.finish = c.text[:at], "stop"
-	return true
+	return c.finish != ""
 }
 
 // piece is a part of a reply that a stream may send.
