@@ -159,6 +159,13 @@ func TestCallsThatTakeTooMuchAbandonTheEpisode(t *testing.T) {
 		}
 		return all
 	}
+	doubled := func(n int) (all []string) { // a tree of 2^n directories
+		for i := range n {
+			d, next := fmt.Sprint("'d", i, "'"), fmt.Sprint("'d", i+1, "'")
+			all = append(all, "mkdir("+next+")", "cp("+d+",'e')", "cp("+d+","+next+")", "cp('e',"+next+")", "rm('e')")
+		}
+		return all
+	}
 	letters := "'" + strings.Repeat("a", 1000) + "'"
 	for name, tc := range map[string]struct {
 		class string
@@ -173,6 +180,9 @@ func TestCallsThatTakeTooMuchAbandonTheEpisode(t *testing.T) {
 		"directories that share tables": {"GorillaFileSystem", append([]string{"mkdir('a0')"}, shared(60)...)},
 		"directories that share tables, far below": {"GorillaFileSystem", slices.Concat(
 			repeat(50, "mkdir('d')", "cd('d')"), []string{"mkdir('a0')"}, shared(60))},
+		"directories that the root does not contain": {"GorillaFileSystem", append([]string{"mkdir('A')", "cd('A')",
+			"mkdir('B')", "cd('..')", "cp('A', 'C')", "rm('A')", "cd('C')", "cd('B')", "cd('..')", "mkdir('d0')"},
+			doubled(30)...)},
 		"deep directories": {"GorillaFileSystem", repeat(70, "mkdir('d')", "cd('d')")},
 		"letters": {"TwitterAPI", append([]string{"authenticate_twitter('john', 'john123')", "post_tweet('t')"}, repeat(3,
 			"mention(0, '"+strings.Repeat("a", 20_000)+"')", "get_tweet(0)", "get_tweet(0)", "get_tweet(0)")...)},

@@ -164,7 +164,11 @@ func (in *instances) check(what string, size, limit int) error {
 }
 
 // stateBytes returns the bytes of the state of an instance as py.Weigh counts them, up to some number above maxState.
-func stateBytes(instance api.Instance) (w int) {
+func stateBytes(instance api.Instance) int {
+	w := 0
+	if files, ok := instance.(interface{ Hidden() []py.Value }); ok {
+		w = py.Weigh(maxState, files.Hidden()...)
+	}
 	for _, a := range instance.State() {
 		w += py.Weigh(maxState-w, a.Value)
 	}

@@ -276,6 +276,27 @@ func (g *gorillaFileSystem) State() []Attr {
 	return []Attr{{"long_context", g.longContext}, {"root", g.root}}
 }
 
+// Hidden returns what calls can reach and change beside the state: of the current directory and those above it, which
+// may be above themselves, those that their parents do not contain any more.
+func (g *gorillaFileSystem) Hidden() (values []py.Value) {
+	d := g.here
+	for n := 0; d != nil && d != g.root && n < maxTreeDepth; n++ {
+		if !d.inParent() {
+			values = append(values, d)
+		}
+		d = d.Parent
+	}
+	return values
+}
+
+func (d *Directory) inParent() bool {
+	if d.Parent == nil {
+		return false
+	}
+	v, _ := d.Parent.Contents.Get(d.Name)
+	return v == py.Value(d)
+}
+
 // Private returns the current directory as pwd prints it.
 func (g *gorillaFileSystem) Private() []Attr {
 	path, err := g.path()
