@@ -27,6 +27,20 @@ type Codec interface {
 	Text(ids []int32) string
 }
 
+// LongestReply limits the bytes of a reply, four for each of 65,536 tokens, because a token of a stranger's vocabulary
+// may have a kilobyte.
+const LongestReply = 256 << 10
+
+// EndOf returns a function that reports whether a reply ends with a token: with an id that ends a reply, or because it
+// is too long.
+func EndOf(c Codec) func(Draw) bool {
+	bytes := 0
+	return func(d Draw) bool {
+		bytes += len(c.Text([]int32{d.Token}))
+		return c.Stop(d.Token) || bytes > LongestReply
+	}
+}
+
 // Parsed is a decoded reply.
 type Parsed struct {
 	Text      string

@@ -335,6 +335,23 @@ func TestEveryReplyEndsAtItsOwnStopToken(t *testing.T) {
 	}
 }
 
+// kilobytes is a codec with a token of a kilobyte, and one that ends a reply.
+type kilobytes struct{ Codec }
+
+func (kilobytes) Text([]int32) string { return strings.Repeat("x", 1024) }
+func (kilobytes) Stop(id int32) bool  { return id == 7 }
+
+// A model that always samples a token of a kilobyte: 1,400 episodes took 2.8 GB.
+func TestRepliesEndAtALimitOfBytes(t *testing.T) {
+	ends, n := EndOf(kilobytes{}), 1
+	for !ends(Draw{Token: 1}) {
+		n++
+	}
+	if n != LongestReply/1024+1 || !EndOf(kilobytes{})(Draw{Token: 7}) {
+		t.Errorf("a reply of %d kilobytes", n)
+	}
+}
+
 func TestEveryStopReasonIsRecordedInTheTrajectory(t *testing.T) {
 	got, _, err := collector(newScript(2, obedient)).Collect(t.Context(),
 		asks("loop", "never", "crash", "broken", "long", "a", "unjudged"), nil)

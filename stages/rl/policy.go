@@ -96,7 +96,7 @@ func (d *dialogue) Reply(ctx context.Context, news []Message, tools []Tool) (Rep
 		return Reply{Stop: StopLength}, nil
 	}
 	s, err := d.Batcher.Sample(ctx, Query{IDs: ids, Temperature: d.Temperature, TopP: d.TopP, Stream: d.stream,
-		Max: min(d.Limits.Reply, longest-len(ids)), Last: func(x Draw) bool { return d.Codec.Stop(x.Token) },
+		Max: min(d.Limits.Reply, longest-len(ids)), Last: EndOf(d.Codec),
 		Seat: &d.seat})
 	if err != nil {
 		return Reply{}, err
@@ -107,7 +107,7 @@ func (d *dialogue) Reply(ctx context.Context, news []Message, tools []Tool) (Rep
 	}
 	switch n := len(r.IDs); {
 	case d.Codec.Stop(r.IDs[n-1]):
-	case n >= d.Limits.Reply:
+	case n >= d.Limits.Reply || len(ids)+n < longest: // in the latter case by its bytes
 		r.Stop = StopStep
 	default:
 		r.Stop = StopLength

@@ -32,17 +32,10 @@ var (
 	python = format{name: "python", join: "\n"}
 )
 
-// LongestReply limits the bytes of a reply, four for each of 65,536 tokens, because a token of a stranger's vocabulary
-// may have a kilobyte. A longer reply has no calls, and a server ends it there.
-const LongestReply = 256 << 10
-
 // read returns the calls of a reply and the text outside them. Without readable calls, calls is nil, text the whole
 // reply, and attempted reports whether the reply contains the beginning of a call.
 func (f *format) read(text string) (outside string, calls []FunctionCall, attempted bool) {
-	switch {
-	case len(text) > LongestReply:
-		return text, nil, true
-	case f.name == python.name:
+	if f.name == python.name {
 		return f.readPython(text)
 	}
 	if f.open == "" {
@@ -145,10 +138,8 @@ func (f *format) calls(text string) (calls []string, malformed bool) {
 		}
 		return calls, attempted
 	}
-	if len(text) <= LongestReply {
-		if decoded, err := f.decode(text); err == nil && len(decoded) > 0 {
-			return decoded, false
-		}
+	if decoded, err := f.decode(text); err == nil && len(decoded) > 0 {
+		return decoded, false
 	}
 	return nil, attempted || read != nil
 }

@@ -110,7 +110,7 @@ func (d *Drill) Parse(ids []int32) (p rl.Parsed) {
 		return p
 	}
 	for line := range strings.SplitSeq(p.Text, "\n") {
-		if strings.TrimSpace(line) != "" && len(p.Text) <= LongestReply {
+		if strings.TrimSpace(line) != "" {
 			p.Calls = append(p.Calls, rl.Call{Text: line})
 		}
 	}

@@ -48,11 +48,6 @@ func TestEmbeddedLayoutsReadWhatTheyWrite(t *testing.T) {
 					t.Errorf("%s, %s: %q gives %+v, malformed is %t", name, template.Format(), text, got, malformed)
 				}
 			}
-			long := strings.Repeat(" ", LongestReply) + c.Text(c.Reply([]string{"pwd()"}))
-			if got := c.Parse(tok.Encode(long)); got.Calls != nil || !got.Malformed {
-				t.Errorf("%s, %s: a long reply gives %d calls, malformed is %t", name, template.Format(), len(got.Calls),
-					got.Malformed)
-			}
 			prompt := c.Text(must.Get(c.Begin("", rl.ToolsNamed([]string{"ls", "mv"}), "Go.", rl.TokenHigh))(t))
 			want := []string{"Go.\n[Reward Goal: " + HighReward + "]", `"ls"`}
 			if signatures {

@@ -77,13 +77,9 @@ func (d *official) Reply(ctx context.Context, news []rl.Message, tools []rl.Tool
 		return rl.Reply{Stop: rl.StopLength}, nil
 	}
 	d.number++
-	bytes := 0
 	s, err := d.Batcher.Sample(ctx, rl.Query{IDs: ids, Temperature: d.Temperature, TopP: d.TopP,
 		Stream: d.stream.With(d.number), Max: room, Seat: &d.seat,
-		Last: func(x rl.Draw) bool {
-			bytes += len(d.chat.tokens.Bytes(x.Token))
-			return d.chat.Stop(x.Token) || bytes > LongestReply
-		}})
+		Last: rl.EndOf(d.chat)})
 	if err != nil {
 		return rl.Reply{}, err
 	}

@@ -97,7 +97,7 @@ func (c *choice) add(d rl.Draw) bool {
 	switch {
 	case at >= 0:
 		c.text, c.finish = c.text[:at], "stop"
-	case len(c.text) > chat.LongestReply:
+	case len(c.text) > rl.LongestReply:
 		c.finish = "length"
 	}
 	return c.finish != ""

@@ -397,7 +397,7 @@ func TestLogprobsInMemoryHaveALimit(t *testing.T) {
 // 24 chats with a model that always samples a token of a kilobyte took 4.8 GB.
 func TestRepliesEndAtALimitOfBytes(t *testing.T) {
 	l := newLab(t, "qwen", 1, nil, nil)
-	c := &choice{s: l.Server, q: &request{}, text: make([]byte, chat.LongestReply-1)}
+	c := &choice{s: l.Server, q: &request{}, text: make([]byte, rl.LongestReply-1)}
 	one := rl.Draw{Token: l.Tokenizer.Encode("a")[0]}
 	if c.add(one) || !c.add(one) || c.finish != "length" {
 		t.Errorf("a reply of %d bytes ends with %q", len(c.text), c.finish)
