@@ -166,8 +166,8 @@ func (in *instances) check(what string, size, limit int) error {
 // stateBytes returns the bytes of the state of an instance as py.Weigh counts them, up to some number above maxState.
 func stateBytes(instance api.Instance) int {
 	w := 0
-	if files, ok := instance.(interface{ Hidden() []py.Value }); ok {
-		w = py.Weigh(maxState, files.Hidden()...)
+	if h, ok := instance.(api.Hider); ok {
+		w = py.Weigh(maxState, h.Hidden()...)
 	}
 	for _, a := range instance.State() {
 		w += py.Weigh(maxState-w, a.Value)

@@ -53,6 +53,9 @@ type Instance interface {
 	Clone(m *py.Memo) Instance
 }
 
+// Hider is an Instance of which calls can reach and change more than State returns.
+type Hider interface{ Hidden() []py.Value }
+
 // Attr is one attribute of an instance.
 type Attr struct {
 	Name  string

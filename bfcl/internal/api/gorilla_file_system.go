@@ -276,8 +276,8 @@ func (g *gorillaFileSystem) State() []Attr {
 	return []Attr{{"long_context", g.longContext}, {"root", g.root}}
 }
 
-// Hidden returns what calls can reach and change beside the state: of the current directory and those above it, which
-// may be above themselves, those that their parents do not contain any more.
+// Hidden implements Hider: of the current directory and those above it, which may be above themselves, it returns those
+// that their parents do not contain any more.
 func (g *gorillaFileSystem) Hidden() (values []py.Value) {
 	d := g.here
 	for n := 0; d != nil && d != g.root && n < maxTreeDepth; n++ {
