@@ -3,6 +3,7 @@
 package sft
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -56,7 +57,7 @@ func (s *settings) run(ctx context.Context, job *engine.Job, prepare func(*check
 	if err := prepare(policy); err != nil {
 		return err
 	}
-	examples, err := s.examples(job, policy, conditioned)
+	examples, err := s.examples(ctx, job, policy, conditioned)
 	if err != nil {
 		return err
 	}
@@ -78,7 +79,8 @@ const mostTokens = 8
 
 // examples encodes the trajectories of the data sets with the policy's codec, and drops those without a reward and
 // those above the setting context.
-func (s *settings) examples(job *engine.Job, policy *checkpoint.Policy, conditioned bool) ([]lm.Sequence, error) {
+func (s *settings) examples(ctx context.Context, job *engine.Job, policy *checkpoint.Policy, conditioned bool,
+) ([]lm.Sequence, error) {
 	codecs := map[bool]rl.Codec{} // by whether all tools of a trajectory have documents
 	longest := policy.Model.Config().MaxPosition
 	var examples []lm.Sequence
@@ -94,7 +96,7 @@ func (s *settings) examples(job *engine.Job, policy *checkpoint.Policy, conditio
 		}
 		room := max(fewTokens, mostTokens*int(info.Size()))
 		for t, err := range artifact.Rows[rl.Trajectory](data, rl.DatasetFile) {
-			if err != nil {
+			if err := cmp.Or(err, ctx.Err()); err != nil { // a template of a stranger may take a second for each row
 				return nil, err
 			}
 			if t.Reward.Missing() { // neither an expert nor a failure

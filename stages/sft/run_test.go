@@ -71,7 +71,7 @@ func encodeUpTo(t *testing.T, p *checkpoint.Policy, data []*rl.Trajectory, condi
 		Inputs: map[artifact.Ref]string{ref: dir},
 		Log:    &log}))(t)
 	s := &settings{Data: []artifact.Ref{ref}, Context: context}
-	examples, err := s.examples(job, p, conditioned)
+	examples, err := s.examples(t.Context(), job, p, conditioned)
 	return examples, log.String(), err
 }
 
