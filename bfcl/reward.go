@@ -90,12 +90,18 @@ type matcher struct {
 	unpaired    []int                    // indices in truth of the calls without a call of equal text; set by all
 }
 
-// comparedCall is an action whose arguments are compared as texts, which equal ones have: its work must not depend on
+// comparedCall is an action whose arguments are compared by digests, which equal ones have: the work must not depend on
 // what strangers write into the ground truth and into calls.
 type comparedCall struct {
 	name    string
-	args    map[string]bool
+	args    map[comparedArg]bool
 	unnamed bool // an argument has no name, so no call has the same
+}
+
+type comparedArg struct {
+	name       string
+	expression bool
+	value      py.Digest
 }
 
 // action is readAction, once per text.
@@ -108,13 +114,13 @@ func (m *matcher) action(call string) *comparedCall {
 	}
 	m.parsed[call] = nil
 	if a, ok := readAction(call); ok {
-		c := &comparedCall{name: a.name, args: map[string]bool{}}
+		c := &comparedCall{name: a.name, args: map[comparedArg]bool{}}
 		for _, arg := range a.args {
-			value := "expression " + arg.expr
-			if arg.expr == "" {
-				value = "value " + py.Key(arg.value)
+			value := arg.value
+			if arg.expr != "" {
+				value = arg.expr
 			}
-			c.args[arg.name+"="+value] = true
+			c.args[comparedArg{arg.name, arg.expr != "", py.Key(value)}] = true
 			c.unnamed = c.unnamed || arg.name == ""
 		}
 		m.parsed[call] = c

@@ -1,7 +1,11 @@
 package py
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
+	"hash"
+	"io"
 	"iter"
 	"math"
 	"math/big"
@@ -218,10 +222,9 @@ func Hashable(v Value) error {
 
 // The types of hashKey for values whose Go form could equal that of another value.
 type (
-	bigKey   string
-	tupleKey string
-	noneKey  struct{}
-	nanKey   struct{ p *byte }
+	bigKey  string
+	noneKey struct{}
+	nanKey  struct{ p *byte }
 )
 
 // hashKey maps equal Python keys to one comparable Go value. The error is Python's TypeError for an unhashable key.
@@ -237,70 +240,104 @@ func hashKey(v Value) (any, error) {
 		i, _ := asInt64(v)
 		return i, nil
 	case float64:
-		if math.IsNaN(v) {
+		switch {
+		case math.IsNaN(v):
 			return nanKey{new(byte)}, nil // a NaN equals no other key
-		}
-		if v == math.Trunc(v) && !math.IsInf(v, 0) {
-			if -1<<63 <= v && v < 1<<63 {
-				return int64(v), nil
-			}
-			i, _ := new(big.Float).SetFloat64(v).Int(nil)
-			return bigKey(i.String()), nil
+		case v == math.Trunc(v) && -1<<63 <= v && v < 1<<63:
+			return int64(v), nil
 		}
 		return v, nil
 	case *big.Int:
+		if f, accuracy := new(big.Float).SetInt(v).Float64(); accuracy == big.Exact {
+			return f, nil
+		}
 		return bigKey(v.String()), nil
 	case Tuple:
-		for _, item := range v {
-			if err := Hashable(item); err != nil {
-				return nil, err
-			}
-		}
-		return tupleKey(Key(v)), nil
+		h := sha256.New()
+		err := writeKey(h, v, true)
+		return Digest(h.Sum(nil)), err
 	case Opaque:
 		return v, nil
 	}
 	return nil, Raise("TypeError", "unhashable type: '%s'", TypeName(v))
 }
 
-// Key returns a text that equal values have, and no others, so that many values are compared in little time. The value
+// Digest is the SHA-256 of a value.
+type Digest [sha256.Size]byte
+
+// Key returns a digest that equal values have, and no others, so that values are compared in little time. The value
 // must be a literal, which does not contain itself.
-func Key(v Value) string {
-	var b strings.Builder
-	writeKey(&b, v)
-	return b.String()
+func Key(v Value) Digest {
+	h := sha256.New()
+	_ = writeKey(h, v, false)
+	return Digest(h.Sum(nil))
 }
 
-func writeKey(b *strings.Builder, v Value) {
-	items := func(open, end string, items []Value) {
-		b.WriteString(open)
-		for _, item := range items {
-			writeKey(b, item)
-		}
-		b.WriteString(end)
+// writeKey writes the digest of a value in one descent. hashable refuses what is unhashable.
+func writeKey(h hash.Hash, v Value, hashable bool) error {
+	write := func(kind byte, n uint64, text string) {
+		h.Write(binary.LittleEndian.AppendUint64([]byte{kind}, n))
+		io.WriteString(h, text)
 	}
-	sorted := func(open string, n int, key func(i int) string) {
-		keys := make([]string, n)
-		for i := range keys {
-			keys[i] = key(i)
+	items := func(kind byte, items []Value) (err error) {
+		write(kind, uint64(len(items)), "")
+		for i := 0; i < len(items) && err == nil; i++ {
+			err = writeKey(h, items[i], hashable)
 		}
-		slices.Sort(keys)
-		b.WriteString(open + strings.Join(keys, "") + "}")
+		return err
 	}
+	unordered := func(kind byte, members [][]Value) {
+		var digests []string
+		for _, m := range members {
+			d := Key(Tuple(m))
+			digests = append(digests, string(d[:]))
+		}
+		slices.Sort(digests)
+		write(kind, uint64(len(digests)), strings.Join(digests, ""))
+	}
+	var members [][]Value
 	switch v := v.(type) {
-	case *List:
-		items("[", "]", v.Items)
 	case Tuple:
-		items("(", ")", v)
+		return items('(', v)
+	case *List:
+		if !hashable {
+			return items('[', v.Items)
+		}
 	case *Dict:
-		sorted("{", v.Len(), func(i int) string { return Key(v.entries[i].key) + Key(v.entries[i].val) })
+		if !hashable {
+			for _, e := range v.entries {
+				members = append(members, []Value{e.key, e.val})
+			}
+			unordered('{', members)
+			return nil
+		}
 	case *Set:
-		members := v.Items()
-		sorted("set{", len(members), func(i int) string { return Key(members[i]) })
-	default:
-		h, _ := hashKey(v) // all but lists, dicts and sets have one
-		fmt.Fprintf(b, "%T %#v,", h, h)
+		if !hashable {
+			for _, item := range v.Items() {
+				members = append(members, []Value{item})
+			}
+			unordered('s', members)
+			return nil
+		}
 	}
+	key, err := hashKey(v)
+	switch k := key.(type) {
+	case noneKey:
+		write('n', 0, "")
+	case string:
+		write('t', uint64(len(k)), k)
+	case int64:
+		write('i', uint64(k), "")
+	case float64:
+		write('f', math.Float64bits(k), "")
+	case bigKey:
+		write('b', uint64(len(k)), string(k))
+	case Opaque:
+		write('o', uint64(len(k.Class)), k.Class+k.Text)
+	case nanKey:
+		write('x', 0, fmt.Sprintf("%p", k.p))
+	}
+	return err
 }
 
 // Set is a Python set in insertion order; Python's order is arbitrary.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"rcgrpo/internal/must"
 )
@@ -85,6 +86,22 @@ func TestEqualityAsInPython(t *testing.T) {
 	if _, err := EqualErr(loop, other); !IsException(err, "RecursionError") {
 		t.Errorf("two lists inside themselves: got %v, want RecursionError", err)
 	}
+}
+
+// A tuple of 8,000 floats, 197 tuples deep, took 0.7 s as a key, and a minute in a row of tasks.
+func TestKeysOfDeepTuplesTakeLittleTime(t *testing.T) {
+	deep := Tuple(slices.Repeat([]Value{1e308}, 8000))
+	for range 197 {
+		deep = Tuple{deep}
+	}
+	begin := time.Now()
+	for range 300 {
+		must.OK(t, Hashable(deep))
+	}
+	if took := time.Since(begin); took > 30*time.Second {
+		t.Errorf("300 keys took %v", took)
+	}
+	must.Match(t, Hashable(Tuple{deep, Tuple{NewList()}}), "unhashable type: 'list'")
 }
 
 func TestTextsOfValues(t *testing.T) {

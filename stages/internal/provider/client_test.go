@@ -424,6 +424,12 @@ func TestAReplyWithMoreCallsThanAModelWritesYields(t *testing.T) {
 			}
 		}
 	}
+	m.client.settings.Mode = ModeFC
+	d := &dialogue{Model: m}
+	a := answer{calls: []call{{"1", "f(a='" + above + "') #", json.RawMessage("{}")}}}
+	if got := d.addReply(apis["openai-chat"], a).Calls; got != nil {
+		t.Errorf("a long name: got %d calls", len(got))
+	}
 }
 
 // Short replies can make results of megabytes, in a thousand conversations at once.

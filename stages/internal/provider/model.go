@@ -191,7 +191,7 @@ func (d *dialogue) addReply(form form, a answer) rl.Reply {
 		d.messages = append(d.messages, a.history...)
 		d.calls, texts = a.calls, nil
 		for _, c := range a.calls {
-			texts = append(texts, string(c.arguments))
+			texts = append(texts, c.name, string(c.arguments))
 		}
 	}
 	if text := strings.Join(texts, ""); len(text) > longestCalls || strings.Count(text, ",") > mostCommas {
