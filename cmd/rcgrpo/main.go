@@ -47,12 +47,12 @@ func kinds() lang.Registry {
 }
 
 func main() {
-	if os.Getenv("GOGC") == "" { // until an experiment is loaded, most of the heap stays
-		debug.SetGCPercent(150)
-	}
 	log.SetOutput(httpLog{os.Stderr})
 	if len(os.Args) > 1 && os.Args[1] == "node" { // started by the engine, once per stage
 		os.Exit(runNode(os.Args[2:], os.Stderr))
+	}
+	if os.Getenv("GOGC") == "" { // until an experiment is loaded, most of the heap stays
+		debug.SetGCPercent(150)
 	}
 	if len(os.Args) == 3 && os.Args[1] == "job" { // started by Slurm, once per job
 		os.Exit(slurm.Main(os.Args[2], os.Stderr))

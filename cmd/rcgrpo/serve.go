@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"syscall"
 	"time"
@@ -70,6 +71,7 @@ func serveCommand() *cobra.Command {
 			return err
 		}
 		worksForOthers()
+		debug.SetGCPercent(100) // as after the load of an experiment
 		cpus, memory := engine.Host()
 		s.Out, s.Log, s.Memory, s.Threads = c.stdout(), c.stderr(), memory, cmp.Or(s.Threads, cpus)
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -406,8 +406,8 @@ func (t *Template) render(tools jinja.List, generate bool, messages ...jinja.Dic
 	return t.parsed.Render(variables, work)
 }
 
-// renderings limits those at once, because the values of one can take a quarter of a gigabyte.
-var renderings = make(chan struct{}, 4)
+// renderings limits those at once, because the values of one can take a quarter of a gigabyte, and garbage as much.
+var renderings = make(chan struct{}, 2)
 
 // bounds limit the work for a prompt, which a server does for others too: that of all its renderings, and the bytes of
 // its pieces, because a tokenizer of a stranger takes microseconds for each.

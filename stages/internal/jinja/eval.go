@@ -56,7 +56,7 @@ func (e pairs) eval(r *rendering, s *scope) any {
 		if !ok {
 			return r.fail("a key of a dict that is no string is not supported")
 		}
-		r.spend(1 + len(d)*(1+weight(key)))
+		r.spend(stepsOfPass + len(d)*(1+weight(key)))
 		d = d.with(key, r.eval(p.value, s))
 	}
 	return d

@@ -133,7 +133,10 @@ func methodOfDict(d Dict, name string) func(*rendering, args) any {
 }
 
 func (r *rendering) items(d Dict) (list []any) {
-	r.spend(stepsOfPass * len(d))
+	if !r.spend(2 * stepsOfPass * len(d)) {
+		return nil
+	}
+	list = make([]any, 0, len(d))
 	for _, m := range d {
 		list = append(list, tuple{m.Key, m.Value})
 	}

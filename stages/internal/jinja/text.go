@@ -39,10 +39,11 @@ func (t Text) String() string { return t.s }
 func (t Text) Cut(from, to int) Text {
 	c := Text{s: t.s[from:to]}
 	i := sort.Search(len(t.foreign), func(i int) bool { return t.foreign[i].to > from })
-	for _, x := range t.foreign[i:] {
-		if x.from >= to {
-			break
-		}
+	j := max(i, sort.Search(len(t.foreign), func(j int) bool { return t.foreign[j].from >= to }))
+	if i < j {
+		c.foreign = make([]span, 0, j-i) // many may be kept
+	}
+	for _, x := range t.foreign[i:j] {
 		c.foreign = append(c.foreign, span{max(x.from, from) - from, min(x.to, to) - from})
 	}
 	return c

@@ -367,8 +367,11 @@ func size(v any) (n int, ok bool) {
 // made.
 func (r *rendering) elements(v any) (items []any, ok bool) {
 	n, _ := size(v)
-	if t, isText := v.(Text); isText {
-		n = stepsOfPass * len(t.s)
+	switch v := v.(type) {
+	case Text:
+		n = stepsOfPass * len(v.s)
+	case Dict:
+		n *= stepsOfPass
 	}
 	if !r.spend(n) {
 		return nil, true
@@ -377,6 +380,7 @@ func (r *rendering) elements(v any) (items []any, ok bool) {
 	case undefined:
 		return nil, true
 	case Text:
+		items = make([]any, 0, len(v.s))
 		for i := 0; i < len(v.s); {
 			_, n := utf8.DecodeRuneInString(v.s[i:])
 			items = append(items, v.Cut(i, i+n))
@@ -390,10 +394,10 @@ func (r *rendering) elements(v any) (items []any, ok bool) {
 	case view:
 		return v, true
 	case Dict:
+		items = make([]any, 0, len(v))
 		for _, m := range v {
 			items = append(items, m.Key)
 		}
-		r.spend((stepsOfPass - 1) * n) // of the new list
 		return items, true
 	case *stream:
 		items, v.items = v.items, nil
