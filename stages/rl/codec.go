@@ -27,17 +27,23 @@ type Codec interface {
 	Text(ids []int32) string
 }
 
-// LongestReply limits the bytes of a reply, four for each of 65,536 tokens, because a token of a stranger's vocabulary
-// may have a kilobyte.
-const LongestReply = 256 << 10
+// LongestReply limits the bytes of a reply, four for each of 65,536 tokens, and all replies of an episode have 32 for
+// each token of its context, because a token of a stranger's vocabulary may have a kilobyte.
+const LongestReply, bytesPerToken = 256 << 10, 32
+
+// ReplyBytes are those that the replies of an episode may still have.
+type ReplyBytes int
+
+// ReplyBytesOf returns the bytes for an episode of at most context tokens.
+func ReplyBytesOf(context int) ReplyBytes { return ReplyBytes(bytesPerToken * context) }
 
 // EndOf returns a function that reports whether a reply ends with a token: with an id that ends a reply, or because it
 // is too long.
-func EndOf(c Codec) func(Draw) bool {
-	bytes := 0
+func (b *ReplyBytes) EndOf(c Codec) func(Draw) bool {
+	end := *b - min(*b, LongestReply)
 	return func(d Draw) bool {
-		bytes += len(c.Text([]int32{d.Token}))
-		return c.Stop(d.Token) || bytes > LongestReply
+		*b -= ReplyBytes(len(c.Text([]int32{d.Token})))
+		return c.Stop(d.Token) || *b < end
 	}
 }
 

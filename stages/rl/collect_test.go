@@ -341,14 +341,21 @@ type kilobytes struct{ Codec }
 func (kilobytes) Text([]int32) string { return strings.Repeat("x", 1024) }
 func (kilobytes) Stop(id int32) bool  { return id == 7 }
 
-// A model that always samples a token of a kilobyte: 1,400 episodes took 2.8 GB.
+// A model that always samples a token of a kilobyte: 1,400 episodes took 2.8 GB, and 260 of several replies 4.0.
 func TestRepliesEndAtALimitOfBytes(t *testing.T) {
-	ends, n := EndOf(kilobytes{}), 1
-	for !ends(Draw{Token: 1}) {
-		n++
+	reply := func(left *ReplyBytes) (n int) {
+		for ends := left.EndOf(kilobytes{}); ; {
+			if n++; ends(Draw{Token: 1}) {
+				return n
+			}
+		}
 	}
-	if n != LongestReply/1024+1 || !EndOf(kilobytes{})(Draw{Token: 7}) {
-		t.Errorf("a reply of %d kilobytes", n)
+	long, short := ReplyBytesOf(1<<20), ReplyBytesOf(320)
+	if got := []int{reply(&long), reply(&long), reply(&short)}; !slices.Equal(got, []int{257, 257, 11}) || short >= 0 {
+		t.Errorf("replies of %d kilobytes, %d bytes are left", got, short)
+	}
+	if !long.EndOf(kilobytes{})(Draw{Token: 7}) {
+		t.Error("a reply does not end with its last id")
 	}
 }
 

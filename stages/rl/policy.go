@@ -69,7 +69,7 @@ func (l *Local) Release() error { return l.Batcher.Release() }
 
 // Open implements Policy. Equal rollouts draw equal random numbers.
 func (l *Local) Open(_ context.Context, ask Rollout) (Dialogue, error) {
-	return &dialogue{Local: l, token: ask.Token,
+	return &dialogue{Local: l, token: ask.Token, left: ReplyBytesOf(min(l.Limits.Context, l.Batcher.MaxLen())),
 		stream: Sampling(l.Seed, ask.Update, ask.Task.ID, ask.Member)}, nil
 }
 
@@ -79,6 +79,7 @@ type dialogue struct {
 	stream Stream
 	seat   Seat
 	ids    []int32
+	left   ReplyBytes
 }
 
 // Close implements Dialogue.
@@ -92,11 +93,11 @@ func (d *dialogue) Reply(ctx context.Context, news []Message, tools []Tool) (Rep
 	}
 	ids := slices.Concat(append([][]int32{d.ids}, given...)...)
 	longest := min(d.Limits.Context, d.Batcher.MaxLen())
-	if len(ids) >= longest {
+	if len(ids) >= longest || d.left < 0 {
 		return Reply{Stop: StopLength}, nil
 	}
 	s, err := d.Batcher.Sample(ctx, Query{IDs: ids, Temperature: d.Temperature, TopP: d.TopP, Stream: d.stream,
-		Max: min(d.Limits.Reply, longest-len(ids)), Last: EndOf(d.Codec),
+		Max: min(d.Limits.Reply, longest-len(ids)), Last: d.left.EndOf(d.Codec),
 		Seat: &d.seat})
 	if err != nil {
 		return Reply{}, err

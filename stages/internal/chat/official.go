@@ -34,7 +34,7 @@ func (o *Official) Open(_ context.Context, ask rl.Rollout) (rl.Dialogue, error) 
 		return nil, fmt.Errorf("task %s: layout = \"bfcl\" needs tasks in turns, because the official runner has no others; "+
 			"leave out prompt = %q of the tasks stage", ask.Task.ID, bfcl.PromptMerged)
 	}
-	return &official{Official: o, token: ask.Token,
+	return &official{Official: o, token: ask.Token, left: rl.ReplyBytesOf(min(o.Limits.Context, o.Batcher.MaxLen())),
 		stream: rl.Sampling(o.Seed, ask.Update, ask.Task.ID, ask.Member)}, nil
 }
 
@@ -44,6 +44,7 @@ type official struct {
 	token  string
 	stream rl.Stream
 	seat   rl.Seat
+	left   rl.ReplyBytes
 	talk   *bfcl.HandlerChat
 	memory Memory // a prompt that continues a reply contains its sampled ids, as in a server
 	number uint64 // number of the next reply less one; part of the name of its random numbers
@@ -73,13 +74,13 @@ func (d *official) Reply(ctx context.Context, news []rl.Message, tools []rl.Tool
 	prompt := d.chat.Insert(written, d.token)
 	ids := d.memory.Encode(d.chat.tokens, prompt)
 	room := d.room(len(d.chat.tokens.EncodeAs(written, token.Everything)), len(ids))
-	if room < 1 {
+	if room < 1 || d.left < 0 {
 		return rl.Reply{Stop: rl.StopLength}, nil
 	}
 	d.number++
 	s, err := d.Batcher.Sample(ctx, rl.Query{IDs: ids, Temperature: d.Temperature, TopP: d.TopP,
 		Stream: d.stream.With(d.number), Max: room, Seat: &d.seat,
-		Last: rl.EndOf(d.chat)})
+		Last: d.left.EndOf(d.chat)})
 	if err != nil {
 		return rl.Reply{}, err
 	}

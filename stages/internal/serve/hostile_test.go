@@ -394,6 +394,19 @@ func TestLogprobsInMemoryHaveALimit(t *testing.T) {
 	}
 }
 
+// One conversation of 200,000 messages held the log, and so all replies, for 50 seconds.
+func TestManyMessagesAreLoggedInLinearTime(t *testing.T) {
+	e, begin := &logged{}, time.Now()
+	e.say(rl.Message{Role: rl.RoleUser})
+	for range 500_000 {
+		e.say(rl.Message{Role: rl.RoleTool})
+	}
+	e.say(rl.Message{Role: rl.RoleUser})
+	if took, turn := time.Since(begin), e.Messages[len(e.Messages)-1].Turn; took > 20*time.Second || turn != 1 {
+		t.Errorf("500,000 messages took %v; the last one is of turn %d", took, turn)
+	}
+}
+
 // 24 chats with a model that always samples a token of a kilobyte took 4.8 GB.
 func TestRepliesEndAtALimitOfBytes(t *testing.T) {
 	l := newLab(t, "qwen", 1, nil, nil)

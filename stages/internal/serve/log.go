@@ -125,15 +125,12 @@ func (e *logged) append(c *choice) {
 	}
 }
 
+// say appends a message. The first one of a conversation is of the user.
 func (e *logged) say(m rl.Message) {
-	users := 0
-	for _, had := range e.Messages {
-		if had.Role == rl.RoleUser {
-			users++
+	if n := len(e.Messages); n > 0 {
+		if m.Turn = e.Messages[n-1].Turn; m.Role == rl.RoleUser {
+			m.Turn++
 		}
-	}
-	if m.Turn = max(0, users-1); m.Role == rl.RoleUser {
-		m.Turn = users
 	}
 	e.Messages = append(e.Messages, m)
 }
