@@ -161,26 +161,21 @@ func trainedMetrics() []string {
 
 func (s *settings) Check() hcl.Diagnostics {
 	var diags hcl.Diagnostics
-	bad := func(at hcl.Range, summary, format string, args ...any) {
-		diags = append(diags, mistake(at, summary, format, args...))
-	}
+	bad := blocks.Mistakes(&diags)
 	outcomes := append([]string{OutcomeSuccess, OutcomeSampled}, trainedMetrics()...)
 	for _, c := range s.Compare {
 		switch {
 		case c.Outcome != "" && !slices.Contains(outcomes, c.Outcome):
-			bad(c.At["outcome"], "Unknown outcome", "No outcome is called %q%s The outcome is success, sampled, or a "+
+			bad(true, "Unknown outcome", c.At["outcome"], "No outcome is called %q%s The outcome is success, sampled, or a "+
 				"metric of training (rcgrpo kinds report).", c.Outcome, cmp.Or(lang.NearHint(c.Outcome, outcomes), "."))
 		case c.Unpaired && c.ofTraining():
-			bad(c.At["unpaired"], "Setting without effect",
+			bad(true, "Setting without effect", c.At["unpaired"],
 				"unpaired concerns tasks, but trainings log %s, and they are paired by seed. Remove unpaired.", c.Outcome)
 		}
-		if c.Matters < 0 {
-			bad(c.At["matters"], "Negative difference", "matters is the size of a difference in either direction; got %v.",
-				c.Matters)
-		}
-		if len(c.Without) == 0 || len(c.With) == 0 {
-			bad(c.At[""], "Nothing to compare", "A comparison needs evaluations on both sides: without = … and with = ….")
-		}
+		bad(c.Matters < 0, "Negative difference", c.At["matters"],
+			"matters is the size of a difference in either direction; got %v.", c.Matters)
+		bad(len(c.Without) == 0 || len(c.With) == 0, "Nothing to compare", c.At[""],
+			"A comparison needs evaluations on both sides: without = … and with = ….")
 	}
 	for i := range s.Maps {
 		diags = append(diags, s.Maps[i].check(s)...)
@@ -191,54 +186,41 @@ func (s *settings) Check() hcl.Diagnostics {
 	names := itemNames()
 	for _, one := range s.Sections {
 		for _, name := range one.Show {
-			if !slices.Contains(names, name) {
-				bad(one.At["show"], "Unknown table or figure", "No table or figure is called %q%s There are %s.",
-					name, cmp.Or(lang.NearHint(name, names), "."), strings.Join(names, ", "))
-			}
+			bad(!slices.Contains(names, name), "Unknown table or figure", one.At["show"],
+				"No table or figure is called %q%s There are %s.", name, cmp.Or(lang.NearHint(name, names), "."),
+				strings.Join(names, ", "))
 		}
 	}
 	window := func(at hcl.Range, name string, updates int) {
-		if updates < shortestWindow {
-			bad(at, "Window too short", "A window of fewer than %d updates says little about a phase of training; got %s = "+
-				"%d. Without a windows block the page leaves out its tables if trainings are short.", shortestWindow, name,
-				updates)
-		}
+		bad(updates < shortestWindow, "Window too short", at, "A window of fewer than %d updates says little about a "+
+			"phase of training; got %s = %d. Without a windows block the page leaves out its tables if trainings are short.",
+			shortestWindow, name, updates)
 	}
 	if w := s.Windows; w != nil {
 		window(w.At["early"], "early", w.Early)
 		window(w.At["late"], "late", w.Late)
 	}
-	if s.Path != "" && !filepath.IsLocal(s.Path) {
-		bad(s.At["path"], "Path outside the experiment", "The path of a page is below the experiment's folder; got %q.",
-			s.Path)
-	}
+	bad(s.Path != "" && !filepath.IsLocal(s.Path), "Path outside the experiment", s.At["path"],
+		"The path of a page is below the experiment's folder; got %q.", s.Path)
 	return diags
-}
-
-func mistake(at hcl.Range, summary, format string, args ...any) *hcl.Diagnostic {
-	return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(format, args...),
-		Subject: at.Ptr()}
 }
 
 // CheckInputs checks pairs, maps, references, arms and windows against the inputs.
 func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
 	var diags hcl.Diagnostics
+	bad := blocks.Mistakes(&diags)
 	known := labels(n, s.Scores)
 	check := func(at hcl.Range, names ...string) {
 		for _, name := range names {
-			if len(known) > 0 && !slices.Contains(known, name) {
-				diags = append(diags, mistake(at, "Unknown arm", "No evaluation in scores is called %q; there are %s.", name,
-					strings.Join(known, ", ")))
-			}
+			bad(len(known) > 0 && !slices.Contains(known, name), "Unknown arm", at,
+				"No evaluation in scores is called %q; there are %s.", name, strings.Join(known, ", "))
 		}
 	}
 	paired := slices.Clone(s.Compare)
 	for i, c := range s.Compare {
 		pairs, err := c.pairs(n)
 		paired[i].Pairs = pairs
-		if err != nil {
-			diags = append(diags, mistake(c.At[""], "Arms without a partner", "%s.", err))
-		}
+		bad(err != nil, "Arms without a partner", c.At[""], "%s.", err)
 		for _, pair := range pairs {
 			check(c.At[""], pair...)
 		}
@@ -254,7 +236,7 @@ func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
 }
 
 // checkWindows checks that the windows of the report fit into the trainings.
-func (s *settings) checkWindows(n *lang.Node) hcl.Diagnostics {
+func (s *settings) checkWindows(n *lang.Node) (diags hcl.Diagnostics) {
 	if s.Windows == nil {
 		return nil
 	}
@@ -264,10 +246,11 @@ func (s *settings) checkWindows(n *lang.Node) hcl.Diagnostics {
 			if updates >= 2*shortestWindow {
 				shorter = fmt.Sprintf("shorten the windows to %d updates together, ", updates)
 			}
-			return hcl.Diagnostics{mistake(s.Windows.At["early"], "Windows overlap", "The first %d and the last %d updates "+
+			blocks.Mistakes(&diags)(true, "Windows overlap", s.Windows.At["early"], "The first %d and the last %d updates "+
 				"overlap in %s, which makes %d updates. Raise its updates to %d, %sor remove the windows: the page then has "+
 				"no tables of early and late training.", s.Windows.Early, s.Windows.Late, in.From.Address, updates,
-				s.Windows.Early+s.Windows.Late, shorter)}
+				s.Windows.Early+s.Windows.Late, shorter)
+			return diags
 		}
 	}
 	return nil

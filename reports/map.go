@@ -11,6 +11,8 @@ import (
 	"rcgrpo/engine/lang"
 	"rcgrpo/reports/page"
 	"rcgrpo/reports/stats"
+	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
 	"rcgrpo/stages/rl/objective"
 )
 
@@ -53,9 +55,7 @@ func (m *Map) comparison(all []Comparison) (how Comparison, ok bool) {
 
 // check reports a map without a comparison or with metrics that no training logs.
 func (m *Map) check(s *settings) (diags hcl.Diagnostics) {
-	bad := func(at hcl.Range, summary, format string, args ...any) {
-		diags = append(diags, mistake(at, summary, format, args...))
-	}
+	bad := blocks.Mistakes(&diags)
 	var labels, outcomes []string
 	for _, c := range s.Compare {
 		labels = append(labels, c.Label)
@@ -66,13 +66,14 @@ func (m *Map) check(s *settings) (diags hcl.Diagnostics) {
 	_, ok := m.comparison(s.Compare)
 	switch {
 	case len(outcomes) == 0:
-		bad(m.At["compare"], "Unknown comparison", "No compare block has the label %q%s Write the label of a compare "+
-			"block with several pairs.", m.Compare, cmp.Or(lang.NearHint(m.Compare, labels), "."))
+		bad(true, "Unknown comparison", m.At["compare"], "No compare block has the label %q%s Write the label of a "+
+			"compare block with several pairs.", m.Compare, cmp.Or(lang.NearHint(m.Compare, labels), "."))
 	case m.Outcome != "" && !slices.Contains(outcomes, m.Outcome):
-		bad(m.At["outcome"], "Unknown outcome", "No compare block with the label %q has the outcome %q; there are %s.",
-			m.Compare, m.Outcome, strings.Join(outcomes, ", "))
+		bad(true, "Unknown outcome", m.At["outcome"],
+			"No compare block with the label %q has the outcome %q; there are %s.", m.Compare, m.Outcome,
+			strings.Join(outcomes, ", "))
 	case !ok:
-		bad(m.At["compare"], "Ambiguous comparison", "Compare blocks with the label %q differ in outcome (%s) or in "+
+		bad(true, "Ambiguous comparison", m.At["compare"], "Compare blocks with the label %q differ in outcome (%s) or in "+
 			"unpaired. Set outcome to one of these, or give the blocks different labels.", m.Compare,
 			strings.Join(outcomes, ", "))
 	}
@@ -81,29 +82,23 @@ func (m *Map) check(s *settings) (diags hcl.Diagnostics) {
 		at     hcl.Range
 		metric string
 	}{{m.At["x"], m.X}, {m.At["y"], m.Y}} {
-		if !slices.Contains(known, axis.metric) {
-			bad(axis.at, "Unknown metric", "No training logs %q%s The axes of a map are metrics of training, such as "+
-				"token_gap and zero_variance.", axis.metric, cmp.Or(lang.NearHint(axis.metric, known), "."))
-		}
+		bad(!slices.Contains(known, axis.metric), "Unknown metric", axis.at, "No training logs %q%s The axes of a map are "+
+			"metrics of training, such as token_gap and zero_variance.", axis.metric,
+			cmp.Or(lang.NearHint(axis.metric, known), "."))
 	}
-	if s.Windows == nil {
-		bad(m.At[""], "Map without windows", "A map shows means over the early window, and the report has no "+
-			"windows. Add windows { early = …, late = … }.")
-	}
-	if len(s.Curves) == 0 {
-		bad(m.At[""], "Map without trainings", "The axes of a map are metrics of the trainings in curves, and curves is "+
-			"empty. Set curves to the trainings of the compared arms.")
-	}
+	bad(s.Windows == nil, "Map without windows", m.At[""], "A map shows means over the early window, and the report has "+
+		"no windows. Add windows { early = …, late = … }.")
+	bad(len(s.Curves) == 0, "Map without trainings", m.At[""], "The axes of a map are metrics of the trainings in "+
+		"curves, and curves is empty. Set curves to the trainings of the compared arms.")
 	return diags
 }
 
 // checkPairs reports a map of a single pair. compare contains the pairs of all comparisons.
-func (m *Map) checkPairs(compare []Comparison) hcl.Diagnostics {
-	if how, ok := m.comparison(compare); ok && len(how.Pairs) < 2 {
-		return hcl.Diagnostics{mistake(m.At["compare"], "Map of a single pair", "A map compares pairs, but compare %q has "+
-			"only one pair. Add arms to without and with of that block, or remove the map.", m.Compare)}
-	}
-	return nil
+func (m *Map) checkPairs(compare []Comparison) (diags hcl.Diagnostics) {
+	how, ok := m.comparison(compare)
+	blocks.Mistakes(&diags)(ok && len(how.Pairs) < 2, "Map of a single pair", m.At["compare"], "A map compares pairs, "+
+		"but compare %q has only one pair. Add arms to without and with of that block, or remove the map.", m.Compare)
+	return diags
 }
 
 // mapped returns an error if the page has trainings of the compared arms, or misses no result, but none of these
@@ -203,10 +198,7 @@ func pairKeys(pairs [][]string) []string {
 
 // sharedWords returns the first and the last words that two labels share, without the signs around them.
 func sharedWords(x, y []string) string {
-	first, last := 0, 0
-	for first < min(len(x), len(y)) && x[first] == y[first] {
-		first++
-	}
+	first, last := rl.CommonPrefix(x, y), 0
 	for last < min(len(x), len(y))-first && x[len(x)-1-last] == y[len(y)-1-last] {
 		last++
 	}

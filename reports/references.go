@@ -12,6 +12,7 @@ import (
 	"rcgrpo/engine/lang"
 	"rcgrpo/reports/page"
 	"rcgrpo/reports/stats"
+	"rcgrpo/stages/rl/blocks"
 )
 
 // Reference is a reference block: results that others published. A page shows them beside its own results on its first
@@ -36,30 +37,23 @@ const overall = "overall"
 
 // faults returns the errors of the reference that do not depend on the arms of a page.
 func (r *Reference) faults() (all hcl.Diagnostics) {
-	bad := func(at hcl.Range, summary, format string, args ...any) {
-		all = append(all, mistake(at, summary, format, args...))
-	}
+	bad := blocks.Mistakes(&all)
 	known := append([]string{overall}, bfcl.Categories...)
 	for _, category := range sortedKeys(r.Of) {
-		if !slices.Contains(known, category) {
-			bad(r.At["of"], "Unknown category", "No category is called %q%s There are %s.", category,
-				cmp.Or(lang.NearHint(category, known), "."), strings.Join(known, ", "))
-		}
-		if r.Of[category] < 1 {
-			bad(r.At["of"], "No tasks", "A published share has at least one task; got of.%s = %d.", category, r.Of[category])
-		}
+		bad(!slices.Contains(known, category), "Unknown category", r.At["of"], "No category is called %q%s There are %s.",
+			category, cmp.Or(lang.NearHint(category, known), "."), strings.Join(known, ", "))
+		bad(r.Of[category] < 1, "No tasks", r.At["of"], "A published share has at least one task; got of.%s = %d.",
+			category, r.Of[category])
 	}
-	if _, ok := r.Of[overall]; !ok {
-		bad(r.At["of"], "No number of tasks", "Write of = { %s = N }, the number of all tasks of the reference.", overall)
-	}
-	if len(r.Counts)+len(r.Others) == 0 {
-		bad(r.At["counts"], "Empty reference", "A reference needs passed tasks of at least one arm: counts = { \"ARM\" = { "+
-			"%s = N } }.", overall)
-	}
+	_, ok := r.Of[overall]
+	bad(!ok, "No number of tasks", r.At["of"],
+		"Write of = { %s = N }, the number of all tasks of the reference.", overall)
+	bad(len(r.Counts)+len(r.Others) == 0, "Empty reference", r.At["counts"], "A reference needs passed tasks of at "+
+		"least one arm: counts = { \"ARM\" = { %s = N } }.", overall)
 	check := func(at hcl.Range, setting string, counts map[string]map[string]int) {
 		for _, arm := range sortedKeys(counts) {
 			for _, detail := range r.rowFaults(counts[arm]) {
-				bad(at, "Impossible counts", "%s.%q: %s", setting, arm, detail)
+				bad(true, "Impossible counts", at, "%s.%q: %s", setting, arm, detail)
 			}
 		}
 	}
@@ -102,23 +96,22 @@ func (r *Reference) rowFaults(counts map[string]int) (all []string) {
 
 // armFaults returns the errors of the reference on a page with some arms.
 func (r *Reference) armFaults(arms []string) (all hcl.Diagnostics) {
+	bad := blocks.Mistakes(&all)
 	if len(arms) == 0 {
-		return hcl.Diagnostics{mistake(r.At["counts"], "Nothing to compare", "The report has no evaluations to show "+
-			"beside the reference: write scores = [stage.eval.NAME].")}
+		bad(true, "Nothing to compare", r.At["counts"], "The report has no evaluations to show beside the reference: "+
+			"write scores = [stage.eval.NAME].")
+		return all
 	}
 	for _, arm := range sortedKeys(r.Counts) {
-		if !slices.Contains(arms, arm) {
-			all = append(all, mistake(r.At["counts"], "Unknown arm", "No evaluation in scores is called %q%s There are %s. "+
-				"Counts of methods that this page does not evaluate belong into others.", arm,
-				cmp.Or(lang.NearHint(arm, arms), "."), strings.Join(arms, ", ")))
-		}
+		bad(!slices.Contains(arms, arm), "Unknown arm", r.At["counts"], "No evaluation in scores is called %q%s There are "+
+			"%s. Counts of methods that this page does not evaluate belong into others.", arm,
+			cmp.Or(lang.NearHint(arm, arms), "."), strings.Join(arms, ", "))
 	}
 	for _, group := range sortedKeys(r.Others) {
 		for _, name := range sortedKeys(r.Others[group]) {
-			if arm := strings.TrimPrefix(group+"/"+name, "/"); slices.Contains(arms, arm) {
-				all = append(all, mistake(r.At["others"], "Arm of this page", "This page evaluates %q, so its counts belong "+
-					"into counts.", arm))
-			}
+			arm := strings.TrimPrefix(group+"/"+name, "/")
+			bad(slices.Contains(arms, arm), "Arm of this page", r.At["others"],
+				"This page evaluates %q, so its counts belong into counts.", arm)
 		}
 	}
 	return all
