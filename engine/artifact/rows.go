@@ -190,6 +190,15 @@ func WriteRows[T any](dir, file string, rows []T) (err error) {
 	return errors.Join(out.Close(), buf.Flush())
 }
 
+// WriteJSON writes a JSON file that describes the other files in dir; see ReadJSON.
+func WriteJSON(dir, file string, v any) error {
+	text, err := json.MarshalIndent(v, "", "\t")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, file), append(text, '\n'), 0o600)
+}
+
 // unzipped is a writer of a file without compression.
 type unzipped struct{ io.Writer }
 

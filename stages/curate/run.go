@@ -3,12 +3,9 @@ package curate
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -319,9 +316,5 @@ func (c *curation) write(port string, rows []*rl.Trajectory, sum *Summary) error
 	if err := artifact.WriteRows(dir, rl.DatasetFile, rows); err != nil || sum == nil {
 		return err
 	}
-	text, err := json.MarshalIndent(sum, "", "\t")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, SummaryFile), append(text, '\n'), 0o600)
+	return artifact.WriteJSON(dir, SummaryFile, sum)
 }

@@ -6,14 +6,13 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
 
 	"rcgrpo/engine"
+	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
 	"rcgrpo/stages/internal/provider"
 	"rcgrpo/stages/rl/blocks"
@@ -115,9 +114,5 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 	if err != nil {
 		return err
 	}
-	text, err := json.MarshalIndent(s.Endpoint(), "", "\t")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, provider.EndpointFile), append(text, '\n'), 0o600)
+	return artifact.WriteJSON(dir, provider.EndpointFile, s.Endpoint())
 }

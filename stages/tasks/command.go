@@ -215,10 +215,7 @@ func try(ctx context.Context, job *engine.Job, program rl.Environment, tasks []*
 
 // difference quotes two texts from shortly before their first difference.
 func difference(a, b string) string {
-	n := 0
-	for n < min(len(a), len(b)) && a[n] == b[n] {
-		n++
-	}
+	n := lang.CommonPrefix(a, b)
 	part := func(s string) string { return strings.ToValidUTF8(s[max(0, n-40):min(len(s), n+80)], "?") }
 	return fmt.Sprintf("…%s… and …%s…", part(a), part(b))
 }

@@ -8,10 +8,7 @@ package tasks
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -332,10 +329,6 @@ func (s *settings) certify(job *engine.Job, sets map[string][]*bfcl.Task) error 
 	if err != nil {
 		return err
 	}
-	certificate := bfcl.Certify(sets["train"], slices.Concat(sets["test"], sets["test_new"]))
-	text, err := json.MarshalIndent(certificate, "", "\t")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, "certificate.json"), append(text, '\n'), 0o600)
+	return artifact.WriteJSON(dir, "certificate.json",
+		bfcl.Certify(sets["train"], slices.Concat(sets["test"], sets["test_new"])))
 }

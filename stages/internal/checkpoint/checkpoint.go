@@ -16,10 +16,10 @@ package checkpoint
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 
+	"rcgrpo/engine/artifact"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/rl"
@@ -74,11 +74,7 @@ func ReadMeta(dir string) (Meta, error) {
 
 // Write writes the Meta into dir.
 func (m Meta) Write(dir string) error {
-	text, err := json.MarshalIndent(m, "", "\t")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, MetaFile), append(text, '\n'), 0o600)
+	return artifact.WriteJSON(dir, MetaFile, m)
 }
 
 // Resolve returns the reward token of a setting ("checkpoint", "none", "high", "low"). It fails if the policy has

@@ -86,11 +86,7 @@ func (p *Description) Write(dir, folder string, left []string) error {
 
 // Save writes the description alone.
 func (p *Description) Save(dir string) error {
-	text, err := json.MarshalIndent(p, "", "\t")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, ProgramFile), append(text, '\n'), 0o600)
+	return artifact.WriteJSON(dir, ProgramFile, p)
 }
 
 // Copy copies the program of a tasks artifact into a new folder below scratch and returns it. Its files are

@@ -2,10 +2,8 @@ package provider
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -165,10 +163,5 @@ func writeCalls(job *engine.Job, rows []Row, cost Cost) error {
 	if err != nil {
 		return err
 	}
-	text, err := json.MarshalIndent(cost, "", "\t")
-	if err != nil {
-		return err
-	}
-	return errors.Join(artifact.WriteRows(dir, CallsFile, rows),
-		os.WriteFile(filepath.Join(dir, CostFile), append(text, '\n'), 0o600))
+	return errors.Join(artifact.WriteRows(dir, CallsFile, rows), artifact.WriteJSON(dir, CostFile, cost))
 }
