@@ -76,11 +76,7 @@ func (s *conditioned) Run(ctx context.Context, job *engine.Job) error {
 // run trains the policy under the reward tokens that condition prepares it for.
 func (s *settings) run(ctx context.Context, job *engine.Job,
 	condition func(*checkpoint.Policy) (*conditioning, error)) error {
-	use, err := checkpoint.PlanMemory(job, s)
-	if err != nil {
-		return err
-	}
-	policy, err := checkpoint.Open(job, s.Policy, use)
+	policy, _, err := checkpoint.Open(job, s)
 	if err != nil {
 		return err
 	}

@@ -45,11 +45,7 @@ func (s *rctp) Run(ctx context.Context, job *engine.Job) error {
 // run trains both kinds. prepare sets up the policy; conditioned reports whether trajectories carry their token.
 func (s *settings) run(ctx context.Context, job *engine.Job, prepare func(*checkpoint.Policy) error,
 	conditioned bool) error {
-	use, err := checkpoint.PlanMemory(job, s)
-	if err != nil {
-		return err
-	}
-	policy, err := checkpoint.Open(job, s.Policy, use)
+	policy, use, err := checkpoint.Open(job, s)
 	if err != nil {
 		return err
 	}

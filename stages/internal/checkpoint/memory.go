@@ -32,15 +32,10 @@ type MemoryUser interface {
 	MemoryUse() (policy artifact.Ref, use func(lm.Config) lm.Use)
 }
 
-// PlanMemory logs the memory that a stage will use, part by part, and fails if the device has less. It reads no
-// weights. Open opens the stage's policy with the returned use.
-func PlanMemory(job *engine.Job, stage MemoryUser) (lm.Use, error) {
-	ref, use := stage.MemoryUse()
-	policy, err := job.Open(ref)
-	if err != nil {
-		return lm.Use{}, err
-	}
-	c, err := lm.ReadConfig(policy.Dir)
+// planMemory logs the memory that a stage will use with the policy in dir, part by part, and fails if the device has
+// less. It reads no weights.
+func planMemory(job *engine.Job, dir string, use func(lm.Config) lm.Use) (lm.Use, error) {
+	c, err := lm.ReadConfig(dir)
 	if err != nil {
 		return lm.Use{}, err
 	}

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 
 	"rcgrpo/engine"
-	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/runs"
 	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/internal/lm"
@@ -37,19 +36,25 @@ type Policy struct {
 	base    *lm.Model
 }
 
-// Open opens a checkpoint on the job's device with the buffers that u needs.
-func Open(job *engine.Job, ref artifact.Ref, u lm.Use) (*Policy, error) {
-	job.ReportRank(func() runs.RankState { return runs.RankState{Steps: stepsSoFar()} })
+// Open opens the policy of a stage on the job's device, with the buffers that the returned use needs. It logs the use
+// before it reads weights, and fails if the device has less memory.
+func Open(job *engine.Job, stage MemoryUser) (*Policy, lm.Use, error) {
+	ref, use := stage.MemoryUse()
 	a, err := job.Open(ref)
 	if err != nil {
-		return nil, err
+		return nil, lm.Use{}, err
 	}
+	u, err := planMemory(job, a.Dir, use)
+	if err != nil {
+		return nil, u, err
+	}
+	job.ReportRank(func() runs.RankState { return runs.RankState{Steps: stepsSoFar()} })
 	p, err := OpenFolder(a.Dir, job.Device, u)
 	if err != nil {
-		return nil, err
+		return nil, u, err
 	}
 	p.digest = a.Digest
-	return p, nil
+	return p, u, nil
 }
 
 // OpenFolder opens the checkpoint or Hugging Face folder in dir on a device ("cpu" or "cuda")

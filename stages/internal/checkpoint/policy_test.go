@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"rcgrpo/bench/fixtures"
-	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/chat"
@@ -120,9 +119,7 @@ func TestCheckpointsRoundTrip(t *testing.T) {
 	p.Trained, p.Condition = true, rl.TokenHigh
 	dir := t.TempDir()
 	must.OK(t, p.Save(dir))
-	ref := artifact.Ref{Kind: "sft", Name: "x", Port: "checkpoint"}
-	job := must.Get(engine.NewJob(engine.JobSetup{Dir: t.TempDir(), Inputs: map[artifact.Ref]string{ref: dir}}))(t)
-	got := must.Get(Open(job, ref, lm.Use{Train: true}))(t)
+	got := must.Get(OpenFolder(dir, "cpu", lm.Use{Train: true}))(t)
 	defer got.Close()
 	if !reflect.DeepEqual(got.Meta, p.Meta) || !reflect.DeepEqual(table(t, got), table(t, p)) {
 		t.Errorf("got %+v, want %+v with the same rows", got.Meta, p.Meta)
@@ -240,9 +237,7 @@ func sameFiles(t *testing.T, a, b string) {
 
 func reopen(t *testing.T, dir string) *Policy {
 	t.Helper()
-	ref := artifact.Ref{Kind: "model", Name: "x", Port: "checkpoint"}
-	job := must.Get(engine.NewJob(engine.JobSetup{Dir: t.TempDir(), Inputs: map[artifact.Ref]string{ref: dir}}))(t)
-	p := must.Get(Open(job, ref, lm.Use{Train: true}))(t)
+	p := must.Get(OpenFolder(dir, "cpu", lm.Use{Train: true}))(t)
 	t.Cleanup(func() { p.Close() })
 	return p
 }

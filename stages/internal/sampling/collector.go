@@ -138,12 +138,7 @@ type Episodes struct {
 // tasks.
 func (e Episodes) Run(ctx context.Context, job *engine.Job, stage checkpoint.MemoryUser, tasks []*bfcl.Task) (
 	[]*rl.Trajectory, error) {
-	use, err := checkpoint.PlanMemory(job, stage)
-	if err != nil {
-		return nil, err
-	}
-	ref, _ := stage.MemoryUse()
-	policy, err := checkpoint.Open(job, ref, use)
+	policy, _, err := checkpoint.Open(job, stage)
 	if err != nil {
 		return nil, err
 	}
