@@ -1,6 +1,7 @@
 package bfcl
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -54,12 +55,8 @@ type Episode struct {
 
 // Start begins an episode. It returns an error if the task's initial state cannot be loaded.
 func (t *Task) Start(s Settings) (*Episode, error) {
-	if s.ModelName == "" {
-		s.ModelName = "model"
-	}
-	if s.MaxSteps == 0 {
-		s.MaxSteps = OfficialMaxSteps
-	}
+	s.ModelName = cmp.Or(s.ModelName, "model")
+	s.MaxSteps = cmp.Or(s.MaxSteps, OfficialMaxSteps)
 	today := s.Today
 	if today.IsZero() {
 		today = time.Now()

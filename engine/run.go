@@ -46,9 +46,7 @@ func Run(ctx context.Context, p *plan.Plan, o Options, observe func(runs.Event))
 	}
 	r := &run{options: o, observe: observe, ctx: ctx, inPools: map[Pool]int{},
 		handlers: make(chan func())}
-	if r.options.Executor == nil {
-		r.options.Executor = localExecutor{}
-	}
+	r.options.Executor = cmp.Or[Executor](r.options.Executor, localExecutor{})
 	errs := []error{r.open(p)}
 	if errs[0] == nil {
 		errs = r.execute()

@@ -40,10 +40,7 @@ type Pool interface {
 // executorOf returns the executor that the file or the site chooses for a task. A pool executes only stages that need
 // tensors or a program, and whose output is committed.
 func (r *run) executorOf(t *task) Executor {
-	x := r.options.Executors[r.plan.Experiment.Site.ExecutorOf(t.Node)]
-	if x == nil {
-		x = r.options.Executor
-	}
+	x := cmp.Or(r.options.Executors[r.plan.Experiment.Site.ExecutorOf(t.Node)], r.options.Executor)
 	if _, pool := x.(Pool); pool && (!t.Submitted() || t.shownOnly()) {
 		return localExecutor{}
 	}

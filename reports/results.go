@@ -243,10 +243,8 @@ func (s *Study) markBest(t *page.Table, set string) {
 		}
 		a := &s.Arms[row.Arm]
 		how := Comparison{Unpaired: unmatched(a.scored(set, true), ofWinner).tooMany()}
-		c := contrastOf(all, how, []string{winner.Label, a.Label})
-		if c == nil {
-			c = contrastOf(all, how, []string{a.Label, winner.Label})
-		}
+		c := cmp.Or(contrastOf(all, how, []string{winner.Label, a.Label}),
+			contrastOf(all, how, []string{a.Label, winner.Label}))
 		if c == nil {
 			if c = compareEvaluations(a.scored(set, true), ofWinner, how); c == nil {
 				return

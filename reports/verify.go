@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
 	"rcgrpo/engine/remote"
 	"rcgrpo/reports/page"
 )
@@ -101,11 +102,8 @@ func (v *Verification) checkBytes(ev *Evidence, written []byte) {
 		v.Differences = append(v.Differences, Difference{Where: "the document of the page", Shown: err.Error()})
 		return
 	}
-	shown, text, at := string(written), again.String(), 0
-	for at < min(len(shown), len(text)) && shown[at] == text[at] {
-		at++
-	}
-	if shown != text {
+	if shown, text := string(written), again.String(); shown != text {
+		at := lang.CommonPrefix(shown, text)
 		where := place(text, at)
 		value, _ := ev.Document.Value(where)
 		cut := func(s string) string { // to the text between two tags

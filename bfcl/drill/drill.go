@@ -166,12 +166,7 @@ func (d *draft) addTurns(turns int) bool {
 		d.intents = append(d.intents, in.name)
 		d.addTurn(in, drawn)
 	}
-	for _, class := range d.classes {
-		if turns > 1 && !used[class] {
-			return false
-		}
-	}
-	return true
+	return turns <= 1 || len(used) == len(d.classes)
 }
 
 // referBackProbability is the probability that a turn after the first prefers an intent that refers to an earlier turn.
@@ -181,12 +176,9 @@ const referBackProbability = 0.35
 func (d *draft) choose() (intent, drawn, bool) {
 	preferred := len(d.turns) > 0 && d.rng.Float64() < referBackProbability
 	for _, refersBack := range []bool{preferred, false} {
-		var fit []intent
-		for _, in := range intents() {
-			if in.refersBack == refersBack && slices.Contains(d.classes, in.class) {
-				fit = append(fit, in)
-			}
-		}
+		fit := slices.DeleteFunc(slices.Clone(intents()), func(in intent) bool {
+			return in.refersBack != refersBack || !slices.Contains(d.classes, in.class)
+		})
 		d.rng.Shuffle(len(fit), func(i, j int) { fit[i], fit[j] = fit[j], fit[i] })
 		for _, in := range fit {
 			if drawn, ok := in.draw(d); ok {

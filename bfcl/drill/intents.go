@@ -334,12 +334,7 @@ const tickets = "TicketAPI"
 
 // namedTicket draws one of the tickets that fit, applies change to it and returns the call of a tool with its id.
 func (d *draft) namedTicket(tool string, fits func(*ticket) bool, change func(*ticket)) (drawn, bool) {
-	var fit []*ticket
-	for _, t := range d.tickets.tickets {
-		if fits(t) {
-			fit = append(fit, t)
-		}
-	}
+	fit := slices.DeleteFunc(slices.Clone(d.tickets.tickets), func(t *ticket) bool { return !fits(t) })
 	if len(fit) == 0 {
 		return drawn{}, false
 	}

@@ -170,12 +170,7 @@ func (fs *fileSystem) anyFile(rng *rand.Rand) (*file, bool) {
 
 // anyFolder draws a subfolder without an entry of that name; any subfolder if name is "".
 func (fs *fileSystem) anyFolder(rng *rand.Rand, name string) (*folder, bool) {
-	var fit []*folder
-	for _, x := range fs.here.folders {
-		if name == "" || !x.has(name) {
-			fit = append(fit, x)
-		}
-	}
+	fit := slices.DeleteFunc(slices.Clone(fs.here.folders), func(x *folder) bool { return name != "" && x.has(name) })
 	if len(fit) == 0 {
 		return nil, false
 	}
@@ -186,12 +181,8 @@ func (fs *fileSystem) anyFolder(rng *rand.Rand, name string) (*folder, bool) {
 // extension without its dot.
 func (fs *fileSystem) uniqueExtension(rng *rand.Rand) (*file, string, bool) {
 	for _, e := range rng.Perm(len(extensions)) {
-		var found []*file
-		for _, x := range fs.here.files {
-			if strings.HasSuffix(x.name, extensions[e]) {
-				found = append(found, x)
-			}
-		}
+		found := slices.DeleteFunc(slices.Clone(fs.here.files),
+			func(x *file) bool { return !strings.HasSuffix(x.name, extensions[e]) })
 		if len(found) == 1 {
 			return found[0], extensions[e][1:], true
 		}

@@ -35,9 +35,7 @@ type Machine struct {
 
 // Detect combines the site file with this machine. It queries the driver only if a stage needs a GPU.
 func Detect(ctx context.Context, site *lang.Site, needsGPU bool) Machine {
-	if site == nil {
-		site = &lang.Site{AutoGPUs: true, GPUReserve: lang.DefaultGPUReserve}
-	}
+	site = cmp.Or(site, &lang.Site{AutoGPUs: true, GPUReserve: lang.DefaultGPUReserve})
 	m := Machine{CPUs: cmp.Or(site.CPUs, ownCPUs()), GPUs: slices.Clone(site.GPUs), Memory: site.Memory,
 		GPUReserve: site.GPUReserve}
 	_, m.Kernels = cpu.Kernels()

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -77,12 +78,7 @@ func (t *Table) fields(column int) []field {
 }
 
 func (t *Table) any(column int, has func(Cell) bool) bool {
-	for _, row := range t.Rows {
-		if column < len(row.Cells) && has(row.Cells[column]) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(t.Rows, func(r Row) bool { return column < len(r.Cells) && has(r.Cells[column]) })
 }
 
 // exact formats a number without loss; "" for NaN.

@@ -98,7 +98,7 @@ func (b *updateBatch) advantage(o *objective.Objective, klPenalty []float64) {
 		b.klPenalty[b.owner[i]] += p
 	}
 	advantages, skip := o.Advantages(b.trajectories, b.size, b.klPenalty)
-	b.Advantage, b.Skip = objective.OfRows(advantages, b.owner), objective.OfRows(skip, b.owner)
+	b.Advantage, b.Skip = rl.Select(advantages, b.owner), rl.Select(skip, b.owner)
 	b.totals = o.Totals(&b.Batch)
 }
 

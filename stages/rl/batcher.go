@@ -241,15 +241,15 @@ func (b *Batcher) admit(w *work) bool {
 		return false
 	}
 	most := w.IDs[:len(w.IDs)-w.Score-1] // the rest is fed for the sake of its draws
-	own, other := common(b.slots[at].held, most), 0
+	own, other := CommonPrefix(b.slots[at].held, most), 0
 	for i := range b.slots {
-		other = max(other, common(b.slots[i].held, most))
+		other = max(other, CommonPrefix(b.slots[i].held, most))
 	}
 	if other < own+leastCopied {
 		other = 0
 	}
 	for _, leader := range b.active {
-		n := common(leader.IDs[:len(leader.IDs)-leader.Score], most)
+		n := CommonPrefix(leader.IDs[:len(leader.IDs)-leader.Score], most)
 		together := leader.fed+other+own == 0 && n <= promptChunk // the sampler computes it once for both
 		if n > leader.fed && n >= max(own, other)+leastCopied && !together && leader.fed < len(leader.IDs) {
 			return false
@@ -282,7 +282,7 @@ func (b *Batcher) pick(ids []int32) int {
 			continue
 		}
 		whole := 0
-		if common(s.held, ids) == len(s.held) {
+		if CommonPrefix(s.held, ids) == len(s.held) {
 			whole = len(s.held)
 		}
 		if best < 0 || whole > most || whole == most && s.used < b.slots[best].used {
@@ -421,11 +421,23 @@ func (b *Batcher) deliver(batch []*work, requests []Request, draws []Draw, err e
 	}
 }
 
-// common returns the length of the longest common prefix.
-func common(a, b []int32) int {
+// CommonPrefix returns the length of the longest common prefix.
+func CommonPrefix[E comparable](a, b []E) int {
 	n := 0
 	for n < len(a) && n < len(b) && a[n] == b[n] {
 		n++
 	}
 	return n
+}
+
+// Select returns values[index[i]] for each i, or nil without values.
+func Select[T any](values []T, index []int) []T {
+	if values == nil {
+		return nil
+	}
+	selected := make([]T, len(index))
+	for i, k := range index {
+		selected[i] = values[k]
+	}
+	return selected
 }

@@ -39,7 +39,7 @@ func (c *counter) Next(ctx context.Context, rs []Request) ([]Draw, error) {
 		if len(c.slots[r.Slot]) == 0 {
 			most := 0
 			for _, other := range c.slots {
-				most = max(most, common(other, r.Feed[:n-1]))
+				most = max(most, CommonPrefix(other, r.Feed[:n-1]))
 			}
 			n -= most
 		}

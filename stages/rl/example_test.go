@@ -43,7 +43,7 @@ func ExampleTrajectory() {
 	advantages, _ := o.Advantages(group, 2, nil)
 	rows, owner := objective.Rows(group)
 	batch := objective.NewBatch(rows)
-	batch.Advantage = objective.OfRows(advantages, owner)
+	batch.Advantage = rl.Select(advantages, owner)
 	out, err := o.Evaluate(batch, o.Totals(batch))
 	if err != nil {
 		fmt.Println(err)

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"sort"
 	"strings"
 
@@ -308,9 +309,7 @@ func (g *gorillaFileSystem) Private() []Attr {
 
 // Clone also copies directories that are reachable only as parents of moved ones.
 func (g *gorillaFileSystem) Clone(m *py.Memo) Instance {
-	if m == nil {
-		m = &py.Memo{}
-	}
+	m = cmp.Or(m, &py.Memo{})
 	return &gorillaFileSystem{longContext: g.longContext, root: g.root.clone(m), here: g.here.clone(m)}
 }
 
@@ -351,10 +350,7 @@ func (g *gorillaFileSystem) ls(all py.Value) py.Value {
 }
 
 func (g *gorillaFileSystem) cd(v py.Value) py.Value {
-	folder := strings.TrimRight(receiver[string](v, "rstrip"), "/")
-	if folder == "" {
-		folder = "/"
-	}
+	folder := cmp.Or(strings.TrimRight(receiver[string](v, "rstrip"), "/"), "/")
 	if folder != "/" && strings.Contains(folder, "/") {
 		return failure("cd: ", folder, ": Unsupported path. Only one folder level at a time is supported.")
 	}
@@ -410,12 +406,7 @@ func badName(name py.Value) bool {
 	if s, ok := name.(string); ok {
 		return strings.ContainsAny(s, badNameRunes)
 	}
-	for _, c := range badNameRunes {
-		if try(py.Contains(name, string(c))) {
-			return true
-		}
-	}
-	return false
+	return strings.ContainsFunc(badNameRunes, func(c rune) bool { return try(py.Contains(name, string(c))) })
 }
 
 // entry returns the entry of the current directory with that name.

@@ -3,6 +3,7 @@ package py
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Exception is a Python exception: its class name and its str().
@@ -20,8 +21,7 @@ func Raise(class, format string, args ...any) error {
 
 // AsException returns err as an Exception; other errors become a RuntimeError.
 func AsException(err error) *Exception {
-	var e *Exception
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Exception](err); ok {
 		return e
 	}
 	return &Exception{Class: "RuntimeError", Message: err.Error()}
@@ -29,16 +29,8 @@ func AsException(err error) *Exception {
 
 // IsException reports whether err is an Exception of one of the classes.
 func IsException(err error, classes ...string) bool {
-	var e *Exception
-	if !errors.As(err, &e) {
-		return false
-	}
-	for _, c := range classes {
-		if e.Class == c {
-			return true
-		}
-	}
-	return false
+	e, ok := errors.AsType[*Exception](err)
+	return ok && slices.Contains(classes, e.Class)
 }
 
 // AttributeError returns the exception of v.name if v has no such attribute.

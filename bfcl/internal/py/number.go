@@ -550,11 +550,7 @@ func Float(v Value) (Value, error) {
 	case float64:
 		return v, nil
 	case int64, bool, *big.Int:
-		f, err := float(v)
-		if err != nil {
-			return nil, err
-		}
-		return f, nil
+		return float(v)
 	case string:
 		return floatFromText(v)
 	}

@@ -3,6 +3,7 @@ package py
 import (
 	"math"
 	"math/big"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -98,10 +99,8 @@ type printer struct {
 
 // enter returns false if v is one of the enclosing containers.
 func (p *printer) enter(v any) bool {
-	for _, q := range p.path {
-		if q == v {
-			return false
-		}
+	if slices.Contains(p.path, v) {
+		return false
 	}
 	p.path = append(p.path, v)
 	return true
@@ -332,10 +331,8 @@ func appendFloat(b []byte, f float64) []byte {
 	}
 	n := len(b)
 	b = strconv.AppendFloat(b, f, 'f', -1, 64)
-	for _, c := range b[n:] {
-		if c == '.' {
-			return b
-		}
+	if slices.Contains(b[n:], '.') {
+		return b
 	}
 	return append(b, ".0"...)
 }

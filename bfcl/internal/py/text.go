@@ -45,12 +45,7 @@ func Decimal(r rune) bool { return unicode.IsDigit(r) && !unicode.Is(sinceUnicod
 
 // IsDigit is str.isdigit: not empty, and digits only (including superscripts).
 func IsDigit(s string) bool {
-	for _, r := range s {
-		if !Decimal(r) && !unicode.Is(digitsOnly, r) {
-			return false
-		}
-	}
-	return s != ""
+	return s != "" && !strings.ContainsFunc(s, func(r rune) bool { return !Decimal(r) && !unicode.Is(digitsOnly, r) })
 }
 
 // DigitValue returns the value of a decimal digit. The digits of every script are ten consecutive

@@ -231,9 +231,7 @@ func (g *Gateway) Play(ctx context.Context, ask rl.Rollout, env rl.Env, t *rl.Tr
 	}
 	g.workers.Count(nil)
 	v, err := e.verdict(ctx, said)
-	if t.Stop == "" {
-		t.Stop = env.Stop()
-	}
+	t.Stop = cmp.Or(t.Stop, env.Stop())
 	return v, err
 }
 

@@ -68,9 +68,6 @@ func (r *shapeReader) fail(err error) {
 // is refused, because the model might be computed wrongly without it.
 func (f *File) Config() (lm.Config, error) {
 	c, err := f.config()
-	if err == nil {
-		err = c.Check()
-	}
 	if err != nil {
 		return lm.Config{}, fmt.Errorf("%s: %w", f.path, err)
 	}

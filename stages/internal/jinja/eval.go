@@ -436,15 +436,7 @@ func (r *rendering) equal(a, b any, depth int) bool {
 }
 
 func (r *rendering) equalLists(a, b []any, depth int) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if !r.equal(a[i], b[i], depth+1) {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(a, b, func(x, y any) bool { return r.equal(x, y, depth+1) })
 }
 
 // order compares integers or strings.
@@ -484,12 +476,7 @@ func (r *rendering) in(a, b any) bool {
 	if !ok {
 		r.fail("nothing is in %s", typeName(b))
 	}
-	for _, v := range list {
-		if r.equal(a, v, 0) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(list, func(v any) bool { return r.equal(a, v, 0) })
 }
 
 type arithmetic struct {

@@ -1,6 +1,7 @@
 package lm
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -47,10 +48,7 @@ func readConfig(dir string) (Config, configFile, error) {
 	}
 	r := configReader{left: maps.Clone(f)}
 	c := r.config()
-	if r.err == nil {
-		r.err = r.nothingLeft("")
-	}
-	if r.err == nil {
+	if r.err = cmp.Or(r.err, r.nothingLeft("")); r.err == nil {
 		r.err = c.Check()
 	}
 	if r.err != nil {
@@ -197,14 +195,9 @@ func (r *configReader) rope(c *Config) {
 			t.err = fmt.Errorf(`rope scaling of type "llama3" gives no factor`)
 		}
 	default:
-		if t.err == nil {
-			t.err = fmt.Errorf(`rope scaling of type %q is not supported; "default" and "llama3" are`, kind)
-		}
+		t.err = cmp.Or(t.err, fmt.Errorf(`rope scaling of type %q is not supported; "default" and "llama3" are`, kind))
 	}
-	if t.err == nil {
-		t.err = t.nothingLeft(name + ".")
-	}
-	r.err = t.err
+	r.err = cmp.Or(t.err, t.nothingLeft(name+"."))
 }
 
 // noRope reads which layers have no rotary embedding.

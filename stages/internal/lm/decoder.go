@@ -311,10 +311,7 @@ func (d *Decoder) drawAll(s *torch.Scope, logits *torch.Tensor, requests []rl.Re
 
 // rank sets the most probable tokens of a draw, and the logprob of a given token, from the logits.
 func rank(logits []float32, r rl.Request, d *rl.Draw) {
-	temperature := r.Temperature
-	if temperature == 0 {
-		temperature = 1
-	}
+	temperature := cmp.Or(r.Temperature, 1)
 	most, total := slices.Max(logits), 0.0
 	for _, l := range logits {
 		total += math.Exp(float64(l-most) / temperature)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 
 	"rcgrpo/stages/internal/torch"
 )
@@ -29,8 +28,6 @@ type Adapter struct {
 // adapterPart is the change of one projection of one layer.
 type adapterPart struct {
 	name         string // of the projection's weight
-	layer        int
-	projection   uint64 // index in Projections
 	out, in      int
 	offset       int           // of A in the flat buffer; B follows
 	base, merged *torch.Tensor // [out, in] views
@@ -82,17 +79,9 @@ func adapterOf(base *Model, c LoRA) (a *Adapter, total int, err error) {
 	weights, _ := layout(base.cfg)
 	for _, w := range weights {
 		a.layout[w.name] = w
-	}
-	for l := range base.cfg.Layers {
-		for _, w := range weights {
-			if len(w.shape) != 2 || !strings.HasPrefix(w.name, layerName(l, "")) ||
-				!slices.Contains(c.Targets, moduleOf(w.name)) {
-				continue
-			}
-			p := adapterPart{name: w.name, layer: l, projection: uint64(slices.Index(Projections, moduleOf(w.name))),
-				out: w.shape[0], in: w.shape[1], offset: total}
-			total += c.Rank * (p.in + p.out)
-			a.parts = append(a.parts, p)
+		if len(w.shape) == 2 && slices.Contains(c.Targets, moduleOf(w.name)) {
+			a.parts = append(a.parts, adapterPart{name: w.name, out: w.shape[0], in: w.shape[1], offset: total})
+			total += c.Rank * (w.shape[0] + w.shape[1])
 		}
 	}
 	for i, id := range c.Rows {

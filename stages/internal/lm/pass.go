@@ -339,8 +339,7 @@ func (m *Model) projectionsBackward(s *torch.Scope, l int, b *microBatch, t *tap
 	dqkv = s.As(dqkv, m.kind)
 	names := []string{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"}
 	grads.addProduct(s, l, g.qkv, dqkv, r.h, names...)
-	dh := s.Mm(dqkv, w.qkv)
-	return dh
+	return s.Mm(dqkv, w.qkv)
 }
 
 // lastInputBackward returns the gradient of the last layer's input. There, dx and dout have only the rows with

@@ -45,13 +45,13 @@ func (d *Decoder) plan(requests []rl.Request) *prefill {
 		most := r.Feed[:len(r.Feed)-1]
 		held := loan{to: r.Slot}
 		for slot, ids := range d.held {
-			if n := common(ids, most); n > held.n {
+			if n := rl.CommonPrefix(ids, most); n > held.n {
 				held.from, held.n = slot, n
 			}
 		}
 		lent, leader := loan{to: r.Slot}, 0
 		for _, j := range leaders {
-			if n := common(requests[j].Feed[:len(requests[j].Feed)-1], most); n > lent.n {
+			if n := rl.CommonPrefix(requests[j].Feed[:len(requests[j].Feed)-1], most); n > lent.n {
 				lent.from, lent.n, leader = requests[j].Slot, n, j
 			}
 		}

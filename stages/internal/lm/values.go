@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"rcgrpo/stages/rl"
 )
 
 func sqrt(n int) float64 { return math.Sqrt(float64(n)) }
@@ -47,17 +49,8 @@ func (s *TokenStats) Append(t TokenStats) {
 
 // Reorder returns the statistics in another order of tokens: token i is token order[i] of s.
 func (s TokenStats) Reorder(order []int) TokenStats {
-	pick := func(values []float64) []float64 {
-		if values == nil {
-			return nil
-		}
-		out := make([]float64, len(order))
-		for i, from := range order {
-			out[i] = values[from]
-		}
-		return out
-	}
-	return TokenStats{Logp: pick(s.Logp), Entropy: pick(s.Entropy), LogpRef: pick(s.LogpRef), KL: pick(s.KL)}
+	return TokenStats{Logp: rl.Select(s.Logp, order), Entropy: rl.Select(s.Entropy, order),
+		LogpRef: rl.Select(s.LogpRef, order), KL: rl.Select(s.KL, order)}
 }
 
 // Weights are the derivatives of a loss with respect to the statistics of the same tokens. A nil slice means
@@ -131,19 +124,11 @@ func MicroBatches(sequences []Sequence, microTokens int) (n int) {
 // longestPrefix returns the sequence with the longest common prefix with ids, the first of equals, and its length.
 func longestPrefix(others [][]int32, ids []int32) (like, shared int) {
 	for i, other := range others {
-		if n := common(ids, other); n > shared {
+		if n := rl.CommonPrefix(ids, other); n > shared {
 			like, shared = i, n
 		}
 	}
 	return like, shared
-}
-
-func common(a, b []int32) int {
-	n := 0
-	for n < len(a) && n < len(b) && a[n] == b[n] {
-		n++
-	}
-	return n
 }
 
 // Buffers selects the buffers of a model.

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -145,10 +146,7 @@ func (s *Server) room(prompt []int32, wanted int) (int, error) {
 		return 0, bad("messages", "context_length_exceeded", "the prompt has at least %d tokens, and the context of this "+
 			"server has %d, at least one of which belongs to the reply", len(prompt), longest)
 	}
-	if wanted == 0 {
-		wanted = longest
-	}
-	return min(wanted, longest-len(prompt)), nil
+	return min(cmp.Or(wanted, longest), longest-len(prompt)), nil
 }
 
 // answer returns the text and the calls of a reply, and remembers its ids.

@@ -54,9 +54,7 @@ func (s *Server) completions(w http.ResponseWriter, q *request) error {
 	if err = cmp.Or(err, q.done()); err != nil {
 		return err
 	}
-	if q.max == 0 {
-		q.max = defaultCompletion
-	}
+	q.max = cmp.Or(q.max, defaultCompletion)
 	var choices []*choice
 	for at, ids := range prompts {
 		room, err := s.room(ids, q.max)

@@ -202,12 +202,7 @@ func isMark(r rune) bool { return !unicode.IsSpace(r) && !unicode.IsLetter(r) &&
 
 // run returns the length of the longest prefix whose characters all satisfy is.
 func run(s string, is func(rune) bool) int {
-	for i, r := range s {
-		if !is(r) {
-			return i
-		}
-	}
-	return len(s)
+	return len(s) - len(strings.TrimLeftFunc(s, is))
 }
 
 // contraction returns the length of an English contraction at the start of s, which starts with an apostrophe, or

@@ -188,10 +188,8 @@ func failure(name string, shapes [][]int64, text string) error {
 	for i, shape := range shapes {
 		what += []string{" of ", ", "}[min(i, 1)] + fmt.Sprint(shape)
 	}
-	for _, saying := range outOfMemory {
-		if strings.Contains(text, saying) {
-			return fmt.Errorf("torch %s: %w: %s", what, ErrOutOfMemory, text)
-		}
+	if slices.ContainsFunc(outOfMemory, func(part string) bool { return strings.Contains(text, part) }) {
+		return fmt.Errorf("torch %s: %w: %s", what, ErrOutOfMemory, text)
 	}
 	return fmt.Errorf("torch %s: %s", what, text)
 }
@@ -226,9 +224,7 @@ func thrown() string {
 
 // Fail sets the scope's error unless there is one.
 func (s *Scope) Fail(err error) {
-	if *s.sticky == nil {
-		*s.sticky = err
-	}
+	*s.sticky = cmp.Or(*s.sticky, err)
 }
 
 // Shape returns the sizes of all axes; a scalar has none. It is nil for a freed tensor.

@@ -38,18 +38,6 @@ func Rows(trajectories []*rl.Trajectory) (rows []*rl.Trajectory, owner []int) {
 	return rows, owner
 }
 
-// OfRows returns the value of each row's trajectory, or nil.
-func OfRows[T any](values []T, owner []int) []T {
-	if values == nil {
-		return nil
-	}
-	rows := make([]T, len(owner))
-	for i, k := range owner {
-		rows[i] = values[k]
-	}
-	return rows
-}
-
 // NewBatch returns the lengths, turns and sampled logprobs of rows. Logp and LogpOld are the same list, as
 // on-policy.
 func NewBatch(rows []*rl.Trajectory) *Batch {

@@ -117,7 +117,7 @@ func (r *Rollouts) replay(o *Objective, update []*rl.Trajectory) (map[string]flo
 		length[k] += b.Length[i]
 	}
 	advantages, skip := o.Advantages(update, r.Size, nil)
-	b.Advantage, b.Skip = OfRows(advantages, owner), OfRows(skip, owner)
+	b.Advantage, b.Skip = rl.Select(advantages, owner), rl.Select(skip, owner)
 	n := float64(len(groups.Rewards))
 	for first := 0; first < len(update); first += r.Size {
 		adv := advantages[first : first+r.Size]

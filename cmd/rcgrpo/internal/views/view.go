@@ -294,10 +294,7 @@ func (v *View) messages(t *rl.Trajectory) {
 			turn = m.Turn
 			fmt.Fprintf(v.Out, "\nturn %d\n", turn+1)
 		}
-		text := m.Text
-		if text == "" {
-			text = strings.Join(m.Calls, "\n")
-		}
+		text := cmp.Or(m.Text, strings.Join(m.Calls, "\n"))
 		if m.Role == rl.RoleAssistant { // the policy learns its own replies
 			text = "[[" + text + "]]"
 		}
