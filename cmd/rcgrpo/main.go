@@ -70,8 +70,13 @@ func main() {
 	os.Exit(code)
 }
 
-// The commands run and serve work for others: they call worksForOthers, and then no limit of memory ends them.
-var alone, worksForOthers = context.WithCancel(context.Background())
+var alone, endAlone = context.WithCancel(context.Background())
+
+// worksForOthers is called by the commands run and serve: from then on no limit of memory ends them.
+func worksForOthers() {
+	endAlone()
+	debug.SetGCPercent(100) // they are long
+}
 
 // limitMemory calls exceeded once this process uses more memory than GOMEMLIMIT, by default 1.75 GiB, and than is
 // reserved for it. Memory of libraries in C does not count. It returns then, or when ctx ends. The files of a stranger

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
 	"syscall"
 	"time"
@@ -71,7 +70,6 @@ func serveCommand() *cobra.Command {
 			return err
 		}
 		worksForOthers()
-		debug.SetGCPercent(100) // as after the load of an experiment
 		cpus, memory := engine.Host()
 		s.Out, s.Log, s.Memory, s.Threads = c.stdout(), c.stderr(), memory, cmp.Or(s.Threads, cpus)
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

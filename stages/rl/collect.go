@@ -216,7 +216,7 @@ func (r *collection) converse(ctx context.Context, ask Rollout, env Env, t *Traj
 		case env.Done(): // the policy does not read results after the last turn
 			t.Stop = env.Stop()
 		case len(results) > 0:
-			news = toolMessage(turn, results)
+			news = ToolMessage(turn, results)
 		default:
 			news = Message{Role: RoleUser, Turn: env.Turn(), Text: env.User()}
 		}

@@ -83,7 +83,7 @@ func Play(ctx context.Context, env Env, task *bfcl.Task, turns [][]string,
 			}
 			t.Messages = append(t.Messages, Message{Role: RoleAssistant, Turn: turn, Text: call, Calls: []string{call}})
 			if len(results) > 0 && !env.Done() {
-				t.Messages = append(t.Messages, toolMessage(turn, results))
+				t.Messages = append(t.Messages, ToolMessage(turn, results))
 			}
 			t.Calls += len(results)
 			t.Errors += errs

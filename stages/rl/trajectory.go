@@ -276,8 +276,8 @@ func (m Message) Results() []string {
 	return []string{m.Text}
 }
 
-// toolMessage returns the message with the results of one step, at least one.
-func toolMessage(turn int, results []string) Message {
+// ToolMessage returns the message with the results of one step, at least one.
+func ToolMessage(turn int, results []string) Message {
 	m := Message{Role: RoleTool, Turn: turn, Text: strings.Join(results, "\n")}
 	if len(results) > 1 {
 		m.Several = results

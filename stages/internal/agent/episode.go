@@ -176,11 +176,18 @@ func (e *episode) record(t *rl.Trajectory) {
 
 // add adds the turns of a conversation since the last reply. Results in a row are one message.
 func (s *segment) add(turns []chat.Turn) {
-	for _, t := range turns[min(s.turns, len(turns)):] {
-		if last := len(s.Messages) - 1; t.Role == rl.RoleTool && last >= 0 && s.Messages[last].Role == rl.RoleTool {
-			m := &s.Messages[last]
-			m.Several = append(slices.Clip(m.Results()), t.Text)
-			m.Text += "\n" + t.Text
+	for at := min(s.turns, len(turns)); at < len(turns); at++ {
+		t := turns[at]
+		if t.Role == rl.RoleTool {
+			var results []string
+			if last := len(s.Messages) - 1; last >= 0 && s.Messages[last].Role == rl.RoleTool {
+				results = slices.Clip(s.Messages[last].Results())
+				s.Messages = s.Messages[:last]
+			}
+			for results = append(results, t.Text); at+1 < len(turns) && turns[at+1].Role == rl.RoleTool; at++ {
+				results = append(results, turns[at+1].Text)
+			}
+			s.Messages = append(s.Messages, rl.ToolMessage(max(0, s.users-1), results))
 			continue
 		}
 		if t.Role == rl.RoleUser {
