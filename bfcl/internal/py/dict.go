@@ -25,8 +25,9 @@ type entry struct {
 	key, val Value
 }
 
-// indexFrom is the length from which a text is searched by the index; below it a scan is faster.
-const indexFrom = 48
+// indexFrom is the length from which a text is searched by the index; below it a scan is faster. Another key, whose hash
+// takes time, is searched so from otherFrom on, because an index takes memory.
+const indexFrom, otherFrom = 48, 8
 
 // NewDict takes alternating keys and values. It ignores unhashable keys; use SetErr for those.
 func NewDict(kv ...Value) *Dict {
@@ -153,6 +154,12 @@ func (d *Dict) find(k Value) (int, error) {
 	h, err := hashKey(k)
 	if err != nil {
 		return -1, err
+	}
+	if len(d.entries) < otherFrom {
+		return slices.IndexFunc(d.entries, func(e entry) bool {
+			g, err := hashKey(e.key)
+			return err == nil && g == h
+		}), nil
 	}
 	if d.index == nil {
 		d.index = make(map[any]int, len(d.entries))
