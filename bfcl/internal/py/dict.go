@@ -25,8 +25,8 @@ type entry struct {
 	key, val Value
 }
 
-// indexFrom is the length from which a text is searched by the index; below it a scan is faster. Another key, whose hash
-// takes time, is searched so from otherFrom on, because an index takes memory.
+// indexFrom is the length from which a text is searched by the index; below it a scan is faster. For other keys, whose
+// hashes take time, it is otherFrom.
 const indexFrom, otherFrom = 48, 8
 
 // NewDict takes alternating keys and values. It ignores unhashable keys; use SetErr for those.
