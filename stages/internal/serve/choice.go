@@ -27,7 +27,7 @@ type choice struct {
 	room    int       // tokens that the reply may have
 	number  int       // among all choices of the request
 	written string    // the prompt, if it was a text
-	echo    string    // the prompt, if the reply begins with it
+	echo    int       // bytes of the prompt, if the reply begins with it
 	echoed  []rl.Draw // scored ids of the prompt
 	cached  int
 	longest int  // bytes of the longest stop string
@@ -49,7 +49,7 @@ type choice struct {
 // sample samples the reply.
 func (c *choice) sample(ctx context.Context) {
 	score := 0
-	if c.echo != "" && c.q.logprobs {
+	if c.echo > 0 && c.q.logprobs {
 		score = len(c.prompt) - 1
 	}
 	out, err := c.s.Batcher.Sample(ctx, rl.Query{IDs: c.prompt, Temperature: c.q.temperature, TopP: c.q.topP,
@@ -61,6 +61,31 @@ func (c *choice) sample(ctx context.Context) {
 	if c.finish == "" {
 		c.finish = "length"
 	}
+}
+
+// A reply is written at once. The names of its logprobs may have 128 KiB and, on average, nameOfLogprob bytes, which
+// take up to 20 times as much then.
+const fewNames, nameOfLogprob = 128 << 10, 12
+
+// checkNames returns an error if the names of the tokens of logprobs are far longer than people's text has.
+func (c *choice) checkNames() error {
+	if !c.q.logprobs {
+		return nil
+	}
+	n, bytes := 0, 0
+	for _, draws := range [][]rl.Draw{c.echoed, c.draws} {
+		for _, d := range draws {
+			n, bytes = n+1+len(d.Top), bytes+len(c.s.Tokenizer.Bytes(d.Token))
+			for _, r := range d.Top {
+				bytes += len(c.s.Tokenizer.Bytes(r.Token))
+			}
+		}
+	}
+	if bytes > max(fewNames, n*nameOfLogprob) {
+		return bad("logprobs", "unsupported_value", "the %d logprobs have names of %d bytes together, and at most %d are "+
+			"written for each: fewer alternatives or max_tokens need less", n, bytes, nameOfLogprob)
+	}
+	return nil
 }
 
 func (c *choice) signal() {

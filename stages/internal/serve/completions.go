@@ -61,13 +61,15 @@ func (s *Server) completions(w http.ResponseWriter, q *request) error {
 		if err != nil {
 			return err
 		}
-		text := ""
-		if echo {
-			text = s.Tokenizer.Decode(ids, false)
+		repeated := 0
+		for _, id := range ids {
+			if echo {
+				repeated += len(s.Tokenizer.Bytes(id))
+			}
 		}
 		for i := range q.choices {
 			choices = append(choices, &choice{s: s, q: q, index: i, number: len(choices), prompt: ids, written: texts[at],
-				room: room, echo: text})
+				room: room, echo: repeated})
 		}
 	}
 	head := newResponse[completionChoice](q, "cmpl-", "text_completion")
@@ -125,10 +127,12 @@ func (c *choice) completion() completionChoice {
 	if c.written != "" && c.reason == nil {
 		c.s.memory.KeepText(c.s.Tokenizer, c.written, out.Text, c.prompt, ids(c.visible(c.draws)))
 	}
-	out.Text = c.echo + out.Text
+	if c.echo > 0 {
+		out.Text = c.s.Tokenizer.Decode(c.prompt, false) + out.Text
+	}
 	if c.q.logprobs {
 		out.Logprobs = &logprobs{Tokens: []string{}, Logps: []*float32{}, Top: []map[string]float32{}, Offsets: []int{}}
-		if c.echo != "" {
+		if c.echo > 0 {
 			out.Logprobs.add(c, []rl.Draw{{Token: c.prompt[0]}})
 			out.Logprobs.Logps[0], out.Logprobs.Top[0] = nil, nil
 			out.Logprobs.add(c, c.echoed)

@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,6 +28,7 @@ import (
 
 	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/chat"
+	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/rl"
 )
 
@@ -414,6 +416,19 @@ func TestRepliesEndAtALimitOfBytes(t *testing.T) {
 	one := rl.Draw{Token: l.Tokenizer.Encode("a")[0]}
 	if c.add(one) || !c.add(one) || c.finish != "length" {
 		t.Errorf("a reply of %d bytes ends with %q", len(c.text), c.finish)
+	}
+}
+
+// The alternatives of 8,150 tokens, each of a kilobyte, took over 9 GB.
+func TestNamesOfLogprobsHaveALimit(t *testing.T) {
+	l := newLab(t, "qwen", 1, nil, nil)
+	long := l.Tokenizer.EncodeAs("<|endoftext|>", token.Everything)[0] // 13 bytes
+	one := rl.Draw{Token: long, Top: []rl.Ranked{{Token: long}}}
+	for n, want := range map[int]string{5000: "", 6000: "at most 12 are written for each"} {
+		c := &choice{s: l.Server, q: &request{logprobs: true}, draws: slices.Repeat([]rl.Draw{one}, n)}
+		must.Match(t, c.checkNames(), want)
+		c.echoed = slices.Repeat([]rl.Draw{one}, 6000)
+		must.Match(t, c.checkNames(), "at most 12 are written for each")
 	}
 }
 

@@ -40,6 +40,9 @@ func respond[Choice any](s *Server, w http.ResponseWriter, q *request, choices [
 			return err
 		}
 		for _, c := range choices {
+			if err := c.checkNames(); err != nil {
+				return err
+			}
 			head.Choices = append(head.Choices, whole(c))
 		}
 		head.Usage = usageOf(choices, q.choices)

@@ -286,10 +286,10 @@ func (s *Server) reserve(q *request, choices []*choice) (release func(), err err
 	n, logprobs, most := int64(len(choices)), int64(0), int64(s.Batcher.Slots()+s.Queue)
 	for _, c := range choices {
 		tokens := c.room
-		if c.echo != "" {
+		if c.echo > 0 {
 			tokens += len(c.prompt)
 		}
-		if logprobs += int64(len(c.echo) / bytesPerLogprob); q.logprobs {
+		if logprobs += int64(c.echo / bytesPerLogprob); q.logprobs {
 			logprobs += int64(tokens * (1 + q.top))
 		}
 	}
