@@ -51,9 +51,8 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == "node" { // started by the engine, once per stage
 		os.Exit(runNode(os.Args[2:], os.Stderr))
 	}
-	if os.Getenv("GOGC") == "" { // until an experiment is loaded, most of the heap stays
-		debug.SetGCPercent(150)
-	}
+	// Until an experiment is loaded, most of the heap stays.
+	collectAt(150)
 	if len(os.Args) == 3 && os.Args[1] == "job" { // started by Slurm, once per job
 		os.Exit(slurm.Main(os.Args[2], os.Stderr))
 	}
@@ -75,7 +74,14 @@ var alone, endAlone = context.WithCancel(context.Background())
 // worksForOthers is called by the commands run and serve: from then on no limit of memory ends them.
 func worksForOthers() {
 	endAlone()
-	debug.SetGCPercent(100) // they are long
+	collectAt(100) // they are long
+}
+
+// collectAt sets how much the heap may grow between collections, unless the user has.
+func collectAt(percent int) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(percent)
+	}
 }
 
 // limitMemory calls exceeded once this process uses more memory than GOMEMLIMIT, by default 1.75 GiB, and than is
@@ -292,7 +298,7 @@ func (c *command) load(path string) (*lang.Experiment, error) {
 	}
 	c.source.Path = path
 	x, diags := lang.Load(c.source, kinds())
-	debug.SetGCPercent(100) // collects the syntax trees; a run is long
+	collectAt(100) // the syntax trees; a run is long
 	c.printDiagnostics(diags, x.Files)
 	if diags.HasErrors() {
 		return nil, exitCode(exitFailed)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -38,7 +39,7 @@ func serveCommand() *cobra.Command {
 		strings.Join(stages.LayoutNames(), ", "))
 	f.StringVar(&s.Token, "token", "checkpoint", "reward token of requests without one: checkpoint, high, low or none")
 	f.StringVar(&s.Device, "device", "cpu", "cpu or cuda")
-	f.IntVar(&s.Threads, "threads", 0, "compute with `N` threads of the CPU (default: as many as it has)")
+	f.IntVar(&s.Threads, "threads", 0, "compute with `N` threads of the CPU (default: $OMP_NUM_THREADS, or as many as it has)")
 	f.StringVar(&s.Precision, "precision", "float32", "float32 or bf16")
 	f.IntVar(&s.Slots, "slots", 64, "sample `N` replies at once")
 	f.IntVar(&s.Context, "context", 0, "limit prompt and reply to `N` tokens (default: the model's maximum, at most 8192)")
@@ -71,7 +72,8 @@ func serveCommand() *cobra.Command {
 		}
 		worksForOthers()
 		cpus, memory := engine.Host()
-		s.Out, s.Log, s.Memory, s.Threads = c.stdout(), c.stderr(), memory, cmp.Or(s.Threads, cpus)
+		given, _ := strconv.Atoi(os.Getenv("OMP_NUM_THREADS")) // the share of a stage that starts the server
+		s.Out, s.Log, s.Memory, s.Threads = c.stdout(), c.stderr(), memory, cmp.Or(s.Threads, max(0, given), cpus)
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
 		return serving.Run(ctx)

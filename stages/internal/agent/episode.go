@@ -31,7 +31,8 @@ type episode struct {
 	mu       sync.Mutex
 	closed   bool
 	requests int
-	limited  bool // more requests than the limits of the stage allow
+	left     rl.ReplyBytes
+	limited  bool // more requests or bytes than the limits of the stage allow
 	uses     map[string]int
 	segments []*segment // in the order of their first replies
 	text     string     // of the last reply
@@ -92,9 +93,9 @@ func (e *episode) stream(prompt []int32) (rl.Stream, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.requests++
-	if most := 2 * e.gateway.Policy.Limits.Steps; most > 0 && e.requests > most || e.limited {
+	if most := 2 * e.gateway.Policy.Limits.Steps; most > 0 && e.requests > most || e.left < 0 || e.limited {
 		e.limited = true
-		return 0, fmt.Errorf("the episode has had its %d requests, twice limits { steps }", most)
+		return 0, fmt.Errorf("the episode has had its %d requests, twice limits { steps }, or the bytes of its replies", most)
 	}
 	name := make([]byte, 0, 4*len(prompt))
 	for _, id := range prompt {
@@ -119,6 +120,7 @@ func (e *episode) sampled(r serve.Reply) {
 	if r.Err != nil || len(r.Draws) == 0 {
 		return
 	}
+	e.left -= rl.ReplyBytes(len(r.Text))
 	var s *segment
 	for _, o := range e.segments {
 		if n := len(o.IDs); n <= len(r.Prompt) && slices.Equal(o.IDs, r.Prompt[:n]) && (s == nil || n > len(s.IDs)) {

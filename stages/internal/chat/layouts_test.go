@@ -165,14 +165,14 @@ func TestFewRenderingsAreMadeAtOnce(t *testing.T) {
 	for range cap(renderings) {
 		renderings <- struct{}{}
 	}
-	made := make(chan error)
+	made := make(chan error, 1)
 	go func() {
 		_, err := template.user(jinja.Foreign("Hi"))
 		made <- err
 	}()
 	select {
 	case <-made:
-		t.Errorf("more than %d renderings are made at once", cap(renderings))
+		t.Fatalf("more than %d renderings are made at once", cap(renderings))
 	case <-time.After(50 * time.Millisecond):
 	}
 	for range cap(renderings) {

@@ -21,22 +21,23 @@ const (
 // they count too little.
 type Work struct {
 	Steps int
-	Until time.Time
+	Time  time.Duration
 	calls int // of spend
 }
 
-// NewWork returns the work of some steps, which begins now.
-func NewWork(steps int) *Work { return &Work{Steps: steps, Until: time.Now().Add(30 * time.Second)} }
+// NewWork returns the work of some steps.
+func NewWork(steps int) *Work { return &Work{Steps: steps, Time: 30 * time.Second} }
 
 var errLong = fmt.Errorf("a text exceeds %d bytes", maxText)
 
 // rendering is the state of one rendering. The first error ends it: all later results are discarded.
 type rendering struct {
-	left *Work
-	most int // steps that were left
-	line int // of the current tag
-	out  *builder
-	err  error
+	left  *Work
+	most  int // steps that were left
+	until time.Time
+	line  int // of the current tag
+	out   *builder
+	err   error
 }
 
 // Render returns the text for the variables. Beside them a template has the functions of Jinja that chat templates
@@ -44,7 +45,9 @@ type rendering struct {
 // Undefined names are as in Jinja. Errors start with the line.
 // More work than is left is one.
 func (p *Template) Render(variables map[string]any, left *Work) (Text, error) {
-	r := &rendering{left: left, most: max(0, left.Steps), out: &builder{}}
+	begin := time.Now()
+	r := &rendering{left: left, most: max(0, left.Steps), until: begin.Add(left.Time), out: &builder{}}
+	defer func() { left.Time -= time.Since(begin) }()
 	globals := &scope{values: variables, outer: &scope{values: functions()}}
 	globals = &scope{outer: globals} // variables are the caller's
 	r.block(p.body, globals)
@@ -69,7 +72,7 @@ func (r *rendering) stop(err error) any {
 func (r *rendering) spend(n int) bool {
 	w := r.left
 	w.Steps -= n
-	if w.calls++; w.Steps < 0 || w.calls%1024 == 0 && time.Now().After(w.Until) {
+	if w.calls++; w.Steps < 0 || w.calls%1024 == 0 && time.Now().After(r.until) {
 		r.fail("the rendering takes more than the %d steps, or the seconds, that are left", r.most)
 	}
 	return r.err == nil

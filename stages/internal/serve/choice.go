@@ -63,22 +63,20 @@ func (c *choice) sample(ctx context.Context) {
 	}
 }
 
-// A reply is written at once. The names of its logprobs may have 128 KiB and, on average, nameOfLogprob bytes, which
-// take up to 20 times as much then.
+// A reply or an event is written at once. The names of its logprobs may have 128 KiB and, on average, nameOfLogprob
+// bytes, which take up to 20 times as much then.
 const fewNames, nameOfLogprob = 128 << 10, 12
 
 // checkNames returns an error if the names of the tokens of logprobs are far longer than people's text has.
-func (c *choice) checkNames() error {
+func (c *choice) checkNames(draws ...rl.Draw) error {
 	if !c.q.logprobs {
 		return nil
 	}
 	n, bytes := 0, 0
-	for _, draws := range [][]rl.Draw{c.echoed, c.draws} {
-		for _, d := range draws {
-			n, bytes = n+1+len(d.Top), bytes+len(c.s.Tokenizer.Bytes(d.Token))
-			for _, r := range d.Top {
-				bytes += len(c.s.Tokenizer.Bytes(r.Token))
-			}
+	for _, d := range draws {
+		n, bytes = n+1+len(d.Top), bytes+len(c.s.Tokenizer.Bytes(d.Token))
+		for _, r := range d.Top {
+			bytes += len(c.s.Tokenizer.Bytes(r.Token))
 		}
 	}
 	if bytes > max(fewNames, n*nameOfLogprob) {

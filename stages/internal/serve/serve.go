@@ -91,8 +91,8 @@ type Server struct {
 // largest one, because each may take 110 times its bytes of memory then.
 const mostPrompts = 4
 
-// mostLogprobs bounds the logprobs in memory. Each takes up to 240 bytes while its reply is written.
-const mostLogprobs = 4 << 20
+// mostLogprobs bounds the logprobs in memory. Each takes up to 500 bytes while its reply is written.
+const mostLogprobs = 2 << 20
 
 // bytesPerLogprob is the number of bytes of an echo that count as a logprob: escaped as \u003c, and in the list of
 // tokens too, each takes up to 38 while its reply is written.

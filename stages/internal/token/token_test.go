@@ -470,11 +470,11 @@ func TestLongWordsMergeAsShortOnesDo(t *testing.T) {
 		t.Errorf("a word of %d bytes allocates %d bytes, want at most 60 times as many", len(long), n)
 	}
 	longWords.Lock() // 60 words of a megabyte at once took 4 GB
-	merged := make(chan []int32)
+	merged := make(chan []int32, 1)
 	go func() { merged <- tok.Encode(long[:100_000]) }()
 	select {
 	case <-merged:
-		t.Error("a long word is merged beside another")
+		t.Fatal("a long word is merged beside another")
 	case <-time.After(50 * time.Millisecond):
 	}
 	longWords.Unlock()
