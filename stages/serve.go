@@ -49,7 +49,8 @@ func (s *Serving) fit(shape lm.Config, use lm.Use) (lm.Use, error) {
 	use = shape.FitSlots(use, have)
 	if need := shape.Memory(use); lm.TotalMemory(need) > have {
 		return use, fmt.Errorf("one reply does not fit into 90 %% of this machine's %s: it needs %s; a smaller "+
-			"--context than %d, fewer --threads than %d and --precision bf16 need less", lm.BytesText(s.Memory), lm.MemoryText(need), use.Context, use.Threads)
+			"--context than %d, fewer --threads than %d and --precision bf16 need less", lm.BytesText(s.Memory),
+			lm.MemoryText(need), use.Context, use.Threads)
 	}
 	return use, nil
 }

@@ -39,7 +39,7 @@ func serveCommand() *cobra.Command {
 		strings.Join(stages.LayoutNames(), ", "))
 	f.StringVar(&s.Token, "token", "checkpoint", "reward token of requests without one: checkpoint, high, low or none")
 	f.StringVar(&s.Device, "device", "cpu", "cpu or cuda")
-	f.IntVar(&s.Threads, "threads", 0, "compute with `N` threads of the CPU (default: $OMP_NUM_THREADS, or as many as it has)")
+	f.IntVar(&s.Threads, "threads", 0, "compute with `N` threads of the CPU (default: OMP_NUM_THREADS, or all)")
 	f.StringVar(&s.Precision, "precision", "float32", "float32 or bf16")
 	f.IntVar(&s.Slots, "slots", 64, "sample `N` replies at once")
 	f.IntVar(&s.Context, "context", 0, "limit prompt and reply to `N` tokens (default: the model's maximum, at most 8192)")

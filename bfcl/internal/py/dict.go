@@ -140,8 +140,7 @@ func (d *Dict) Delete(k Value) bool {
 // add appends an entry whose key is hashable and absent.
 func (d *Dict) add(k, v Value) {
 	if d.index != nil {
-		h, _ := hashKey(k)
-		d.index[h] = len(d.entries)
+		d.index[hashKey(k)] = len(d.entries)
 	}
 	d.entries = append(d.entries, entry{k, v})
 }
@@ -151,25 +150,19 @@ func (d *Dict) find(k Value) (int, error) {
 	if s, ok := k.(string); ok && len(d.entries) < indexFrom { // without an allocation
 		return slices.IndexFunc(d.entries, func(e entry) bool { return isString(e.key, s) }), nil
 	}
-	h, err := hashKey(k)
-	if err != nil {
+	if err := Hashable(k); err != nil {
 		return -1, err
 	}
 	if len(d.entries) < otherFrom {
-		return slices.IndexFunc(d.entries, func(e entry) bool {
-			g, err := hashKey(e.key)
-			return err == nil && g == h
-		}), nil
+		return slices.IndexFunc(d.entries, func(e entry) bool { return Equal(e.key, k) }), nil
 	}
 	if d.index == nil {
 		d.index = make(map[any]int, len(d.entries))
 		for i := range d.entries {
-			if g, err := hashKey(d.entries[i].key); err == nil {
-				d.index[g] = i
-			}
+			d.index[hashKey(d.entries[i].key)] = i
 		}
 	}
-	if i, ok := d.index[h]; ok {
+	if i, ok := d.index[hashKey(k)]; ok {
 		return i, nil
 	}
 	return -1, nil
@@ -208,9 +201,11 @@ func (d *Dict) equal(o *Dict, depth int) (bool, error) {
 		return false, nil
 	}
 	for i := range d.entries {
-		j := i // Most equal dicts have their keys in the same order, so the search is often unnecessary.
-		if s, ok := d.entries[i].key.(string); !ok || !isString(o.entries[i].key, s) {
-			if j, _ = o.find(d.entries[i].key); j < 0 {
+		j, key := i, d.entries[i].key
+		s, isText := key.(string)
+		// Most equal dicts have their keys in the same order, so the search is often unnecessary.
+		if isText && !isString(o.entries[i].key, s) || !isText && !Equal(o.entries[i].key, key) {
+			if j, _ = o.find(key); j < 0 {
 				return false, nil
 			}
 		}
@@ -223,8 +218,18 @@ func (d *Dict) equal(o *Dict, depth int) (bool, error) {
 
 // Hashable returns nil for a valid dict key or set member, else Python's TypeError.
 func Hashable(v Value) error {
-	_, err := hashKey(v)
-	return err
+	switch v := v.(type) {
+	case nil, string, int64, bool, float64, *big.Int, Opaque:
+		return nil
+	case Tuple:
+		for _, item := range v {
+			if err := Hashable(item); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return Raise("TypeError", "unhashable type: '%s'", TypeName(v))
 }
 
 // The types of hashKey for values whose Go form could equal that of another value.
@@ -234,39 +239,31 @@ type (
 	nanKey  struct{ p *byte }
 )
 
-// hashKey maps equal Python keys to one comparable Go value. The error is Python's TypeError for an unhashable key.
-func hashKey(v Value) (any, error) {
+// hashKey maps equal Python keys, which are hashable, to one comparable Go value.
+func hashKey(v Value) any {
 	switch v := v.(type) {
 	case nil:
-		return noneKey{}, nil
-	case string:
-		return v, nil
-	case int64:
-		return v, nil
+		return noneKey{}
 	case bool:
 		i, _ := asInt64(v)
-		return i, nil
+		return i
 	case float64:
 		switch {
 		case math.IsNaN(v):
-			return nanKey{new(byte)}, nil // a NaN equals no other key
+			return nanKey{new(byte)} // a NaN equals no other key
 		case v == math.Trunc(v) && -1<<63 <= v && v < 1<<63:
-			return int64(v), nil
+			return int64(v)
 		}
-		return v, nil
+		return v
 	case *big.Int:
 		if f, accuracy := new(big.Float).SetInt(v).Float64(); accuracy == big.Exact {
-			return f, nil
+			return f
 		}
-		return bigKey(v.String()), nil
+		return bigKey(string(v.Append(nil, 16))) // not decimal, whose work is the square of the length
 	case Tuple:
-		h := sha256.New()
-		err := writeKey(h, v, true)
-		return Digest(h.Sum(nil)), err
-	case Opaque:
-		return v, nil
+		return Key(v)
 	}
-	return nil, Raise("TypeError", "unhashable type: '%s'", TypeName(v))
+	return v // a text, an int64, an Opaque
 }
 
 // Digest is the SHA-256 of a value.
@@ -276,59 +273,45 @@ type Digest [sha256.Size]byte
 // must be a literal, which does not contain itself.
 func Key(v Value) Digest {
 	h := sha256.New()
-	_ = writeKey(h, v, false)
+	writeKey(h, v)
 	return Digest(h.Sum(nil))
 }
 
-// writeKey writes the digest of a value in one descent. hashable refuses what is unhashable.
-func writeKey(h hash.Hash, v Value, hashable bool) error {
+func writeKey(h hash.Hash, v Value) {
 	write := func(kind byte, n uint64, text string) {
 		h.Write(binary.LittleEndian.AppendUint64([]byte{kind}, n))
 		io.WriteString(h, text)
 	}
-	items := func(kind byte, items []Value) (err error) {
+	items := func(kind byte, items []Value) {
 		write(kind, uint64(len(items)), "")
-		for i := 0; i < len(items) && err == nil; i++ {
-			err = writeKey(h, items[i], hashable)
+		for _, item := range items {
+			writeKey(h, item)
 		}
-		return err
 	}
-	unordered := func(kind byte, members [][]Value) {
-		var digests []string
-		for _, m := range members {
-			d := Key(Tuple(m))
-			digests = append(digests, string(d[:]))
+	unordered := func(kind byte, members int, member func(i int) Tuple) {
+		digests := make([]string, members)
+		for i := range digests {
+			d := Key(member(i))
+			digests[i] = string(d[:])
 		}
 		slices.Sort(digests)
-		write(kind, uint64(len(digests)), strings.Join(digests, ""))
+		write(kind, uint64(members), strings.Join(digests, ""))
 	}
-	var members [][]Value
 	switch v := v.(type) {
 	case Tuple:
-		return items('(', v)
+		items('(', v)
+		return
 	case *List:
-		if !hashable {
-			return items('[', v.Items)
-		}
+		items('[', v.Items)
+		return
 	case *Dict:
-		if !hashable {
-			for _, e := range v.entries {
-				members = append(members, []Value{e.key, e.val})
-			}
-			unordered('{', members)
-			return nil
-		}
+		unordered('{', v.Len(), func(i int) Tuple { return Tuple{v.entries[i].key, v.entries[i].val} })
+		return
 	case *Set:
-		if !hashable {
-			for _, item := range v.Items() {
-				members = append(members, []Value{item})
-			}
-			unordered('s', members)
-			return nil
-		}
+		unordered('s', v.Len(), func(i int) Tuple { return Tuple{v.d.entries[i].key} })
+		return
 	}
-	key, err := hashKey(v)
-	switch k := key.(type) {
+	switch k := hashKey(v).(type) {
 	case noneKey:
 		write('n', 0, "")
 	case string:
@@ -344,7 +327,6 @@ func writeKey(h hash.Hash, v Value, hashable bool) error {
 	case nanKey:
 		write('x', 0, fmt.Sprintf("%p", k.p))
 	}
-	return err
 }
 
 // Set is a Python set in insertion order; Python's order is arbitrary.

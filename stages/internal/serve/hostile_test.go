@@ -409,6 +409,17 @@ func TestManyMessagesAreLoggedInLinearTime(t *testing.T) {
 	}
 }
 
+// A row of 8 MB was compressed for seconds, while all replies waited for the log.
+func TestALongConversationIsNotLogged(t *testing.T) {
+	l, log := newLab(t, "qwen", 1, nil, nil), must.Get(NewLog(filepath.Join(t.TempDir(), "log.gz")))(t)
+	for length, want := range map[int]string{50_000: "", 100_000: "is not written, because its context has at most"} {
+		turns := []chat.Turn{{Role: rl.RoleUser, Text: strings.Repeat("a", length)}}
+		c := &choice{s: l.Server, prompt: make([]int32, 9), q: &request{conversation: &chat.Conversation{Turns: turns}}}
+		must.Match(t, log.add(c), want)
+	}
+	must.OK(t, log.Close())
+}
+
 // 24 chats with a model that always samples a token of a kilobyte took 4.8 GB.
 func TestRepliesEndAtALimitOfBytes(t *testing.T) {
 	l := newLab(t, "qwen", 1, nil, nil)
