@@ -88,8 +88,8 @@ func gather(ev *Evidence, open func(*Input) (*artifact.Artifact, error), store *
 // each of them in cells and sources.
 const maxNames = 256 << 10
 
-// checkShown refuses a study with more text than a page may have. To encode it takes many times its memory at once,
-// before the limit of memory is noticed.
+// checkShown refuses an arm whose results have seeds in part, and a study with more text than a page may have. To encode
+// that takes many times its memory at once, before the limit of memory is noticed.
 func (s *Study) checkShown() error {
 	size, names := 0, map[string]bool{}
 	for i := range s.Arms {
@@ -150,8 +150,8 @@ func (a *Arm) checkSeeds() error {
 		}
 		for k := range kinds {
 			if other, known := seeded[k]; known && other != (r.Seed != nil) {
-				return fmt.Errorf("%s of %q have a seed in some stages and none in others: give these stages different for_each "+
-					"keys, because a result without a seed is compared with those of all seeds", k.of, a.Label)
+				return fmt.Errorf("results of %q have a seed in some stages and none in others: give these stages different "+
+					"for_each keys, because a result without a seed is compared with those of all seeds", a.Label)
 			}
 			seeded[k] = r.Seed != nil
 		}

@@ -36,8 +36,8 @@ type Serving struct {
 	Out, Log  io.Writer
 }
 
-// fit completes the use of a model on a CPU: as many replies at once as the memory has room for. One reply of the whole
-// context must fit.
+// fit completes the use of a model on a CPU: as many replies at once as the memory has room for, and fewer threads if
+// there is no room for one. One reply of the whole context must fit.
 func (s *Serving) fit(shape lm.Config, use lm.Use) (lm.Use, error) {
 	if s.Device != "cpu" || s.Memory == 0 {
 		return use, nil
@@ -46,11 +46,14 @@ func (s *Serving) fit(shape lm.Config, use lm.Use) (lm.Use, error) {
 	if lm.TotalMemory(shape.Memory(use)) <= have {
 		return use, nil
 	}
-	use = shape.FitSlots(use, have)
+	all := use
+	use = shape.FitSlots(all, have)
+	for ; all.Threads > 1 && lm.TotalMemory(shape.Memory(use)) > have; use = shape.FitSlots(all, have) {
+		all.Threads /= 2 // each computes in memory of its own
+	}
 	if need := shape.Memory(use); lm.TotalMemory(need) > have {
 		return use, fmt.Errorf("one reply does not fit into 90 %% of this machine's %s: it needs %s; a smaller "+
-			"--context than %d, fewer --threads than %d and --precision bf16 need less", lm.BytesText(s.Memory),
-			lm.MemoryText(need), use.Context, use.Threads)
+			"--context than %d and --precision bf16 need less", lm.BytesText(s.Memory), lm.MemoryText(need), use.Context)
 	}
 	return use, nil
 }

@@ -4,14 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
-	"rcgrpo/engine/internal/alive"
 	"rcgrpo/engine/internal/disk"
 )
 
@@ -20,9 +18,8 @@ import (
 // or verify could write and delete the user's own files. From then on the store belongs to one user, and no
 // other code looks for such links.
 
-// settle checks a store that is a copy, and makes its folder the store's own. Nobody holds the claims of a copy, which
-// would be waited for. If one is in use, several kinds of hosts open the store. A store that cannot be written is
-// checked each time.
+// settle checks a store that is a copy, and makes its folder the store's own. A store that cannot be written is checked
+// each time.
 func (s *Store) settle() error {
 	id, path := s.folderID(), s.path("folder")
 	own, _ := disk.ReadPlain(path, 1<<10) // a line for each kind of host
@@ -31,16 +28,6 @@ func (s *Store) settle() error {
 	}
 	if err := s.checkEntries(); err != nil {
 		return err
-	}
-	var claims []string
-	_ = s.each("claims", func(_, path string) error {
-		claims = append(claims, path)
-		return nil
-	})
-	if !slices.ContainsFunc(claims, alive.Recent) {
-		for _, claim := range claims {
-			os.Remove(claim)
-		}
 	}
 	disk.Overwrite(s.dir, path, append(own, id...))
 	return nil

@@ -29,13 +29,13 @@ type Codec interface {
 
 // LongestReply limits the bytes of a reply, four for each of 65,536 tokens, and all replies of an episode have 32 for
 // each token of its context, because a token of a stranger's vocabulary may have a kilobyte.
-const LongestReply, bytesPerToken = 256 << 10, 32
+const LongestReply, BytesPerToken = 256 << 10, 32
 
 // ReplyBytes are those that the replies of an episode may still have.
 type ReplyBytes int
 
 // ReplyBytesOf returns the bytes for an episode of at most context tokens.
-func ReplyBytesOf(context int) ReplyBytes { return ReplyBytes(bytesPerToken * context) }
+func ReplyBytesOf(context int) ReplyBytes { return ReplyBytes(BytesPerToken * context) }
 
 // EndOf returns a function that reports whether a reply ends with a token: with an id that ends a reply, or because it
 // is too long.

@@ -245,8 +245,8 @@ func Freeze(v Value) {
 	}
 }
 
-// Thaw returns a result with copies of its constants (Freeze). The result, which does not contain itself, has them in
-// lists and dicts.
+// Thaw replaces the constants (Freeze) in the lists and dicts of a result by copies, and returns the result. It knows
+// them by their JSON text; the result must not contain itself.
 func Thaw(v Value) Value {
 	switch v := v.(type) {
 	case *List:

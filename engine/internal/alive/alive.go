@@ -122,7 +122,7 @@ func Recent(path string) bool {
 		probe.Close()
 		os.Remove(probe.Name())
 	}
-	return now.Sub(held.ModTime()).Abs() < lostAfter/2
+	return now.Sub(held.ModTime()) < lostAfter/2
 }
 
 // Beat touches a file until stop is called, which waits for it. An error shows in the end of the stage.

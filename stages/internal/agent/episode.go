@@ -21,7 +21,7 @@ type episode struct {
 	ask     rl.Rollout
 	offer   *environment.Offer
 	tools   http.Handler  // of the offer
-	answers chan struct{} // of them: one at a time, because it is in memory, often several times, until it is read
+	answers chan struct{} // of them: two at a time, because each is in memory, often several times, until it is read
 	policy  *serve.Server
 
 	ctx     context.Context // ends with the episode
@@ -120,7 +120,7 @@ func (e *episode) sampled(r serve.Reply) {
 	if r.Err != nil || len(r.Draws) == 0 {
 		return
 	}
-	e.left -= rl.ReplyBytes(len(r.Text))
+	e.left -= rl.ReplyBytes(max(0, len(r.Text)-rl.BytesPerToken*len(r.Draws))) // an agent may have many contexts
 	var s *segment
 	for _, o := range e.segments {
 		if n := len(o.IDs); n <= len(r.Prompt) && slices.Equal(o.IDs, r.Prompt[:n]) && (s == nil || n > len(s.IDs)) {

@@ -35,6 +35,9 @@ const modelName = "policy"
 // latter as environment.Weigh does, because the SDK makes 400 bytes of an array of three.
 const maxBody = 8 << 20
 
+// mostAnswers are the answers of the tools of an episode at once: of a call, and of a request beside it.
+const mostAnswers = 2
+
 // Options describe the policy and the place of the processes.
 type Options struct {
 	Policy    *rl.Local
@@ -196,7 +199,7 @@ func (g *Gateway) Play(ctx context.Context, ask rl.Rollout, env rl.Env, t *rl.Tr
 	if err = cmp.Or(err, g.workers.Broken()); err != nil {
 		return bfcl.Verdict{}, err
 	}
-	e := &episode{gateway: g, ask: ask, offer: offer, answers: make(chan struct{}, 1), uses: map[string]int{},
+	e := &episode{gateway: g, ask: ask, offer: offer, answers: make(chan struct{}, mostAnswers), uses: map[string]int{},
 		left: rl.ReplyBytesOf(min(g.Policy.Limits.Context, g.Policy.Batcher.MaxLen()))}
 	e.ctx, e.cancel = context.WithCancel(ctx)
 	e.policy = serve.New(serve.Config{Name: modelName, Batcher: g.Policy.Batcher, Codec: g.Codec,

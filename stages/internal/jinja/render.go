@@ -43,7 +43,7 @@ type rendering struct {
 // Render returns the text for the variables. Beside them a template has the functions of Jinja that chat templates
 // use; strftime_now returns 26 Jul 2024, because a prompt that changes daily can be neither cached nor compared.
 // Undefined names are as in Jinja. Errors start with the line.
-// More work than is left is one.
+// More work than is left is an error.
 func (p *Template) Render(variables map[string]any, left *Work) (Text, error) {
 	begin := time.Now()
 	r := &rendering{left: left, most: max(0, left.Steps), until: begin.Add(left.Time), out: &builder{}}
@@ -72,8 +72,11 @@ func (r *rendering) stop(err error) any {
 func (r *rendering) spend(n int) bool {
 	w := r.left
 	w.Steps -= n
-	if w.calls++; w.Steps < 0 || w.calls%1024 == 0 && time.Now().After(r.until) {
-		r.fail("the rendering takes more than the %d steps, or the seconds, that are left", r.most)
+	switch w.calls++; {
+	case w.Steps < 0:
+		r.fail("the rendering takes more than the %d steps that are left", r.most)
+	case w.calls%1024 == 0 && time.Now().After(r.until):
+		r.fail("the rendering takes longer than a prompt may")
 	}
 	return r.err == nil
 }

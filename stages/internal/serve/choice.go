@@ -65,7 +65,7 @@ func (c *choice) sample(ctx context.Context) {
 
 // A reply or an event is written at once. The names of its logprobs may have 128 KiB and, on average, nameOfLogprob
 // bytes, which take up to 20 times as much then.
-const fewNames, nameOfLogprob = 128 << 10, 12
+const fewNames, nameOfLogprob = 128 << 10, 16
 
 // checkNames returns an error if the names of the tokens of logprobs are far longer than people's text has.
 func (c *choice) checkNames(draws ...rl.Draw) error {

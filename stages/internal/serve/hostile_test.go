@@ -432,10 +432,12 @@ func TestRepliesEndAtALimitOfBytes(t *testing.T) {
 
 // The alternatives of 8,150 tokens, each of a kilobyte, took over 9 GB.
 func TestNamesOfLogprobsHaveALimit(t *testing.T) {
-	l := newLab(t, "qwen", 1, nil, nil)
-	long := l.Tokenizer.EncodeAs("<|endoftext|>", token.Everything)[0] // 13 bytes
+	name := "<|" + strings.Repeat("x", 40) + "|>"
+	tok := must.Get(token.Train([]string{"a text"}, 300, []string{name}))(t)
+	l := newLab(t, "qwen", 1, nil, func(c *Config) { c.Tokenizer = tok })
+	long := tok.EncodeAs(name, token.Everything)[0]
 	one := rl.Draw{Token: long, Top: []rl.Ranked{{Token: long}}}
-	for n, want := range map[int]string{5000: "", 6000: "at most 12 are written for each"} {
+	for n, want := range map[int]string{1400: "", 1600: "at most 16 are written for each"} {
 		c := &choice{s: l.Server, q: &request{logprobs: true}, draws: slices.Repeat([]rl.Draw{one}, n)}
 		must.Match(t, c.checkNames(c.draws...), want)
 	}

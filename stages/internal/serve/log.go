@@ -71,7 +71,7 @@ func (l *Log) add(c *choice) error {
 		e.Reward, e.RState, e.RAction = rl.MissingReward(), rl.MissingReward(), rl.MissingReward()
 	}
 	e.append(c)
-	if most := 9*len(e.IDs) + int(rl.ReplyBytesOf(c.s.Batcher.MaxLen())); e.bytes > most {
+	if most := 9*len(e.IDs) + bytesOfMessage*len(e.Messages) + int(rl.ReplyBytesOf(c.s.Batcher.MaxLen())); e.bytes > most {
 		return fmt.Errorf("a conversation of %d bytes is not written, because its context has at most %d", e.bytes, most)
 	}
 	l.open = append(l.open, e)

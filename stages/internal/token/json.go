@@ -19,10 +19,11 @@ import (
 // Limits of a tokenizer.json, several times those of any supported one that is published. A table of ids grows up to
 // the highest one.
 const (
-	maxFile  = 64 << 20
-	maxAdded = 1 << 14 // added tokens, and the distance of their ids from the vocabulary
-	maxName  = 64      // bytes of an added token, which each place of a text is compared with
-	maxToken = 1024    // bytes of another token; a reply has thousands
+	maxFile    = 64 << 20
+	maxAdded   = 1 << 14 // added tokens, and the distance of their ids from the vocabulary
+	maxName    = 64      // bytes of an added token, which each place of a text is compared with
+	maxToken   = 1024    // bytes of another token; a reply has thousands
+	mostCommas = 4 << 20 // between values: 0 in the place of a merge or a step takes 64 bytes
 )
 
 // Load reads a tokenizer.json of at most 64 MiB.
@@ -62,6 +63,9 @@ func Parse(raw []byte) (*Tokenizer, error) {
 	}
 	if err := CheckNesting(raw); err != nil {
 		return nil, fmt.Errorf("tokenizer.json: %w", err)
+	}
+	if n := bytes.Count(raw, []byte(",")); n > mostCommas {
+		return nil, fmt.Errorf("tokenizer.json has %d commas, and at most %d are read", n, mostCommas)
 	}
 	t := &Tokenizer{ids: map[string]int32{}, byName: map[string]int32{}}
 	if err := json.Unmarshal(raw, &t.file); err != nil {
@@ -109,9 +113,6 @@ func (t *Tokenizer) parsePreTokenizer(f *file) error {
 	var p struct {
 		step
 		PreTokenizers []step
-	}
-	if most := 64 << 10; len(f.PreTokenizer) > most { // 8,000,000 steps took 2.2 GB
-		return fmt.Errorf("pre_tokenizer: it has %d bytes, and at most %d are read", len(f.PreTokenizer), most)
 	}
 	if err := json.Unmarshal(f.PreTokenizer, &p); err != nil {
 		return fmt.Errorf("pre_tokenizer: %w", err)
