@@ -293,6 +293,11 @@ func TestFirstMergesAreTheMostFrequentPairs(t *testing.T) {
 	}
 }
 
+func TestATokenizerOfManyValuesIsNotDecoded(t *testing.T) {
+	_, err := Parse([]byte(`{"pre_tokenizer": {"pretokenizers": [` + strings.Repeat("0,", mostCommas) + "0, 0]}}")) // 2.2 GB
+	must.Match(t, err, "at most 4194304 are read")
+}
+
 func TestUnsupportedTokenizerFilesAreRefusedByName(t *testing.T) {
 	tok := must.Get(Train([]string{"ab ab"}, 257, nil))(t)
 	good := string(tok.JSON())
