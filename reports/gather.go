@@ -88,8 +88,8 @@ func gather(ev *Evidence, open func(*Input) (*artifact.Artifact, error), store *
 // each of them in cells and sources.
 const maxNames = 256 << 10
 
-// checkShown refuses an arm whose results have seeds in part, and a study with more text than a page may have. To encode
-// that takes many times its memory at once, before the limit of memory is noticed.
+// checkShown refuses an arm of which only some results have seeds, and a study with more text than a page may have. To
+// encode that takes many times its memory at once, before the limit of memory is noticed.
 func (s *Study) checkShown() error {
 	size, names := 0, map[string]bool{}
 	for i := range s.Arms {
