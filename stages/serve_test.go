@@ -17,7 +17,8 @@ func TestAServerHasRoomForItsReplies(t *testing.T) {
 			t.Errorf("%d replies of %d tokens at once, want %d", use.Slots, context, slots)
 		}
 	}
-	some := lm.Config{Vocab: 100, Hidden: 4096, Layers: 1, Heads: 32, KVHeads: 8, HeadDim: 128, MLP: 16384, MaxPosition: 64}
+	some := lm.Config{Vocab: 100, Hidden: 4096, Layers: 1, Heads: 32, KVHeads: 8, HeadDim: 128, MLP: 16384,
+		MaxPosition: 64}
 	use, err := (&Serving{Device: "cpu", Memory: 2 << 30}).fit(some, lm.Use{Slots: 64, Context: 64, Threads: 128})
 	if must.OK(t, err); use.Threads < 1 || use.Threads > 64 {
 		t.Errorf("%d threads in 2 GiB", use.Threads)
