@@ -201,10 +201,8 @@ func (d *Dict) equal(o *Dict, depth int) (bool, error) {
 		return false, nil
 	}
 	for i := range d.entries {
-		j, key := i, d.entries[i].key
-		s, isText := key.(string)
-		// Most equal dicts have their keys in the same order, so the search is often unnecessary.
-		if isText && !isString(o.entries[i].key, s) || !isText && !Equal(o.entries[i].key, key) {
+		j, key := i, d.entries[i].key // Most equal dicts have their keys in one order, so the search is often unnecessary.
+		if !Equal(key, o.entries[i].key) {
 			if j, _ = o.find(key); j < 0 {
 				return false, nil
 			}

@@ -274,7 +274,7 @@ func TestStepsAreOfEqualWork(t *testing.T) {
 	}
 }
 
-// A template may keep what it makes until its steps end: lists of items took 34 bytes for each step, in all renderings
+// A template may store its values until its steps end: lists of items took 34 bytes for each step, in all renderings
 // at once.
 func TestValuesTakeFewBytesForAStep(t *testing.T) {
 	must.Long(t)
