@@ -64,12 +64,15 @@ type Local struct {
 // Width returns the number of slots, because a conversation keeps its slot between its replies.
 func (l *Local) Width() int { return l.Batcher.Slots() }
 
+// Longest returns the number of tokens that a conversation may have.
+func (l *Local) Longest() int { return min(l.Limits.Context, l.Batcher.MaxLen()) }
+
 // Release implements Policy.
 func (l *Local) Release() error { return l.Batcher.Release() }
 
 // Open implements Policy. Equal rollouts draw equal random numbers.
 func (l *Local) Open(_ context.Context, ask Rollout) (Dialogue, error) {
-	return &dialogue{Local: l, token: ask.Token, left: ReplyBytesOf(min(l.Limits.Context, l.Batcher.MaxLen())),
+	return &dialogue{Local: l, token: ask.Token, left: ReplyBytesOf(l.Longest()),
 		stream: Sampling(l.Seed, ask.Update, ask.Task.ID, ask.Member)}, nil
 }
 
@@ -92,7 +95,7 @@ func (d *dialogue) Reply(ctx context.Context, news []Message, tools []Tool) (Rep
 		return Reply{Stop: StopHandler, Refusal: err.Error()}, nil
 	}
 	ids := slices.Concat(append([][]int32{d.ids}, given...)...)
-	longest := min(d.Limits.Context, d.Batcher.MaxLen())
+	longest := d.Longest()
 	if len(ids) >= longest || d.left < 0 {
 		return Reply{Stop: StopLength}, nil
 	}

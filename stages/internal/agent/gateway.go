@@ -200,7 +200,7 @@ func (g *Gateway) Play(ctx context.Context, ask rl.Rollout, env rl.Env, t *rl.Tr
 		return bfcl.Verdict{}, err
 	}
 	e := &episode{gateway: g, ask: ask, offer: offer, answers: make(chan struct{}, mostAnswers), uses: map[string]int{},
-		left: rl.ReplyBytesOf(min(g.Policy.Limits.Context, g.Policy.Batcher.MaxLen()))}
+		left: rl.ReplyBytesOf(g.Policy.Longest())}
 	e.ctx, e.cancel = context.WithCancel(ctx)
 	e.policy = serve.New(serve.Config{Name: modelName, Batcher: g.Policy.Batcher, Codec: g.Codec,
 		Tokenizer: g.Tokenizer, Position: g.Position, Token: ask.Token, Addr: g.address, Queue: 1 << 12,

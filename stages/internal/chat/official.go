@@ -34,7 +34,7 @@ func (o *Official) Open(_ context.Context, ask rl.Rollout) (rl.Dialogue, error) 
 		return nil, fmt.Errorf("task %s: layout = \"bfcl\" needs tasks in turns, because the official runner has no others; "+
 			"leave out prompt = %q of the tasks stage", ask.Task.ID, bfcl.PromptMerged)
 	}
-	return &official{Official: o, token: ask.Token, left: rl.ReplyBytesOf(min(o.Limits.Context, o.Batcher.MaxLen())),
+	return &official{Official: o, token: ask.Token, left: rl.ReplyBytesOf(o.Longest()),
 		stream: rl.Sampling(o.Seed, ask.Update, ask.Task.ID, ask.Member)}, nil
 }
 
@@ -122,7 +122,7 @@ func (d *official) begin(tools []rl.Tool) error {
 // room returns the number of tokens that the reply to a prompt may have: those that the official handler asks for, by
 // its own count of the prompt's tokens, and that the server grants. Below 1 the request is refused.
 func (d *official) room(counted, ids int) int {
-	longest := min(d.Limits.Context, d.Batcher.MaxLen())
+	longest := d.Longest()
 	asked := 1000 // the handler lets the server refuse the request
 	if longest >= counted+2 {
 		asked = min(d.Limits.Reply, longest-counted-2)

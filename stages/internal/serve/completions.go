@@ -62,8 +62,8 @@ func (s *Server) completions(w http.ResponseWriter, q *request) error {
 			return err
 		}
 		repeated := 0
-		for _, id := range ids {
-			if echo {
+		if echo {
+			for _, id := range ids {
 				repeated += len(s.Tokenizer.Bytes(id))
 			}
 		}

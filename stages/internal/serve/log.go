@@ -70,9 +70,8 @@ func (l *Log) add(c *choice) error {
 		e.Task, e.Origin, e.Token = fmt.Sprintf("served_%d", l.number), rl.OriginPolicy, c.q.reward
 		e.Reward, e.RState, e.RAction = rl.MissingReward(), rl.MissingReward(), rl.MissingReward()
 	}
-	e.append(c)
-	if most := 9*len(e.IDs) + bytesOfMessage*len(e.Messages) + int(rl.ReplyBytesOf(c.s.Batcher.MaxLen())); e.bytes > most {
-		return fmt.Errorf("a conversation of %d bytes is not written, because its context has at most %d", e.bytes, most)
+	if text, most := e.append(c), int(rl.ReplyBytesOf(c.s.Batcher.MaxLen())); text > most {
+		return fmt.Errorf("a conversation of %d bytes is not written, because its context has at most %d", text, most)
 	}
 	l.open = append(l.open, e)
 	l.bytes += e.bytes
@@ -82,8 +81,9 @@ func (l *Log) add(c *choice) error {
 	return err
 }
 
-// append appends the news of a prompt and the reply to it. The first message has the ids of all news.
-func (e *logged) append(c *choice) {
+// append appends the news of a prompt and the reply to it, and returns the bytes of all texts. The first message has
+// the ids of all news.
+func (e *logged) append(c *choice) (text int) {
 	e.Messages, e.Mask, e.Logp = slices.Clone(e.Messages), slices.Clone(e.Mask), slices.Clone(e.Logp)
 	news := []rl.Message{{Role: rl.RoleUser, Text: c.s.Tokenizer.Decode(c.prompt[len(e.IDs):], false)}}
 	if v := c.q.conversation; v != nil {
@@ -122,10 +122,11 @@ func (e *logged) append(c *choice) {
 	if e.Stop = rl.StopDone; c.finish == "length" {
 		e.Stop = rl.StopStep
 	}
-	e.bytes = 9 * len(e.IDs)
 	for _, m := range e.Messages {
-		e.bytes += bytesOfMessage + len(m.Text) + len(strings.Join(m.Calls, ""))
+		text += len(m.Text) + len(strings.Join(m.Calls, ""))
 	}
+	e.bytes = 9*len(e.IDs) + bytesOfMessage*len(e.Messages) + text
+	return text
 }
 
 // say appends a message. The first one of a conversation is of the user.
