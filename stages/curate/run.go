@@ -280,6 +280,7 @@ func (c *curation) spoilt(ctx context.Context, n int, order []int, real []*rl.Tr
 	slices.SortStableFunc(first, func(i, j int) int { return has[c.tasks[i].ID] - has[c.tasks[j].ID] })
 	var out []*rl.Trajectory
 	for variant := range variants {
+		var more []int // tasks that could be spoilt; the others are not tried again
 		for _, i := range first {
 			if len(out) == n {
 				return out, nil
@@ -287,19 +288,20 @@ func (c *curation) spoilt(ctx context.Context, n int, order []int, real []*rl.Tr
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
-			t, err := rl.Spoil(c.tasks[i], c.bench, uint64(c.job.Seed), variant)
+			t, err := rl.Spoil(ctx, c.tasks[i], c.bench, uint64(c.job.Seed), variant)
 			if err != nil {
 				return nil, err
 			}
-			if t == nil && variant == 0 {
+			if t == nil {
 				c.sum.Unspoiled++
-			}
-			if t == nil || !c.isNew(t) {
 				continue
 			}
-			out = append(out, t)
-			c.job.Progress(len(out), n, "spoilt experts")
+			if more = append(more, i); c.isNew(t) {
+				out = append(out, t)
+				c.job.Progress(len(out), n, "spoilt experts")
+			}
 		}
+		first = more
 	}
 	if len(out) == n {
 		return out, nil

@@ -22,7 +22,7 @@ func Expert(task *bfcl.Task, s bfcl.Settings) (*Trajectory, error) {
 	if len(task.Classes) == 0 {
 		return copied(task), nil
 	}
-	return play(task, s, groundTruth(task), nil)
+	return play(context.Background(), task, s, groundTruth(task), nil)
 }
 
 func groundTruth(task *bfcl.Task) [][]string {
@@ -47,14 +47,14 @@ func copied(task *bfcl.Task) *Trajectory {
 
 // play executes the given calls in an episode of the benchmark without a step limit. It calls watch, if not nil, with
 // the episode before each call; watch may copy but not change it.
-func play(task *bfcl.Task, s bfcl.Settings, turns [][]string,
+func play(ctx context.Context, task *bfcl.Task, s bfcl.Settings, turns [][]string,
 	watch func(turn, call int, e *bfcl.Episode)) (*Trajectory, error) {
 	s.MaxSteps, s.MaxCalls = math.MaxInt/2, 0
 	env, episode, err := newEnv(task, s)
 	if err != nil {
 		return nil, err
 	}
-	return Play(context.Background(), env, task, turns, func(turn, call int) {
+	return Play(ctx, env, task, turns, func(turn, call int) {
 		if watch != nil {
 			watch(turn, call, episode)
 		}
@@ -128,18 +128,18 @@ const spoilAttempts = 24
 // result has reward 0 and describes the mistakes in Spoilt. variant numbers the failures of one task; equal
 // arguments give equal trajectories. Spoil returns nil without an error if no plan gives reward 0, as for a task
 // without classes or calls.
-func Spoil(task *bfcl.Task, s bfcl.Settings, seed uint64, variant int) (*Trajectory, error) {
+func Spoil(ctx context.Context, task *bfcl.Task, s bfcl.Settings, seed uint64, variant int) (*Trajectory, error) {
 	truth := groundTruth(task)
 	if len(task.Classes) == 0 || len(slices.Concat(truth...)) == 0 {
 		return nil, nil
 	}
-	if _, err := play(task, s, truth, nil); err != nil {
+	if _, err := play(ctx, task, s, truth, nil); err != nil {
 		return nil, err
 	}
 	// before returns the episode from before a call of the ground truth, which is played again for it: copies from
 	// before all calls would take memory in the square of their number.
 	before := func(turn, call int) (copied *bfcl.Episode) {
-		play(task, s, truth, func(t, c int, e *bfcl.Episode) {
+		play(ctx, task, s, truth, func(t, c int, e *bfcl.Episode) {
 			if t == turn && c == call {
 				copied = e.Clone()
 			}
@@ -152,7 +152,7 @@ func Spoil(task *bfcl.Task, s bfcl.Settings, seed uint64, variant int) (*Traject
 		if what == "" {
 			continue
 		}
-		t, err := play(task, s, turns, nil)
+		t, err := play(ctx, task, s, turns, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -268,10 +268,11 @@ func (d *dice) otherValue(call string, truth [][]string) string {
 		return call[:l.from] + strconv.Itoa(n+1+d.below(9)) + text[len(whole):] + call[l.to:]
 	}
 	var others []string
+	seen := map[string]bool{text: true}
 	for _, c := range slices.Concat(truth...) {
 		for _, o := range literals(c) {
-			if v := c[o.from:o.to]; !o.number && v != text && !slices.Contains(others, v) {
-				others = append(others, v)
+			if v := c[o.from:o.to]; !o.number && !seen[v] {
+				seen[v], others = true, append(others, v)
 			}
 		}
 	}

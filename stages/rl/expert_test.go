@@ -49,7 +49,7 @@ func TestSpoiltEpisodesFailAndDescribeTheirMistakes(t *testing.T) {
 	kinds := map[string]int{}
 	n := 0
 	for _, task := range drills(t, drill.Multi, 150) {
-		e := must.Get(Spoil(task, bfcl.Settings{}, 7, 0))(t)
+		e := must.Get(Spoil(t.Context(), task, bfcl.Settings{}, 7, 0))(t)
 		if e == nil {
 			continue
 		}
@@ -57,7 +57,7 @@ func TestSpoiltEpisodesFailAndDescribeTheirMistakes(t *testing.T) {
 		if e.Reward != 0 || e.Origin != OriginSpoilt || e.Spoilt == "" || e.Stop != StopDone {
 			t.Errorf("%s: reward %v, origin %s, spoilt %q, stop %s", task.ID, e.Reward, e.Origin, e.Spoilt, e.Stop)
 		}
-		again, err := Spoil(task, bfcl.Settings{}, 7, 0)
+		again, err := Spoil(t.Context(), task, bfcl.Settings{}, 7, 0)
 		if err != nil || !reflect.DeepEqual(e, again) {
 			t.Errorf("%s: the same seed gave another trajectory", task.ID)
 		}
@@ -83,7 +83,7 @@ func TestALongGroundTruthIsSpoiltInLittleMemory(t *testing.T) {
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	must.Get(Spoil(task, bfcl.Settings{}, 7, 0))(t)
+	must.Get(Spoil(t.Context(), task, bfcl.Settings{}, 7, 0))(t)
 	runtime.ReadMemStats(&after)
 	if got := after.TotalAlloc - before.TotalAlloc; got > 16<<20 {
 		t.Errorf("got %d MiB of allocations", got>>20)

@@ -104,6 +104,9 @@ func (s *Server) readPrompts(raw json.RawMessage, reward string) (prompts [][]in
 		}
 		text = s.Codec.Insert(text, reward)
 		prompts, texts = append(prompts, s.memory.Encode(s.Tokenizer, text)), append(texts, text)
+		if _, err := s.room(prompts[len(prompts)-1], 1); err != nil { // those behind it are not read
+			return nil, nil, err
+		}
 	}
 	for _, ids := range lists {
 		prompts, texts = append(prompts, ids), append(texts, "")
