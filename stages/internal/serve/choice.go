@@ -63,12 +63,9 @@ func (c *choice) sample(ctx context.Context) {
 	}
 }
 
-// A reply or an event is written at once. The names of its logprobs may have 128 KiB and, on average, nameOfLogprob
-// bytes, which take up to 20 times as much then.
-const fewNames, nameOfLogprob = 128 << 10, 16
-
-// checkNames returns an error if the names of the tokens of logprobs are far longer than people's text has.
-func (c *choice) checkNames(draws ...rl.Draw) error {
+// countNames counts the names of the tokens of logprobs that are written at once, if they are longer than a logprob
+// has room for.
+func (c *choice) countNames(draws ...rl.Draw) error {
 	if !c.q.logprobs {
 		return nil
 	}
@@ -79,11 +76,7 @@ func (c *choice) checkNames(draws ...rl.Draw) error {
 			bytes += len(c.s.Tokenizer.Bytes(r.Token))
 		}
 	}
-	if bytes > max(fewNames, n*nameOfLogprob) {
-		return bad("logprobs", "unsupported_value", "the %d logprobs have names of %d bytes together, and at most %d are "+
-			"written for each: fewer alternatives or max_tokens need less", n, bytes, nameOfLogprob)
-	}
-	return nil
+	return c.s.count(c.q, int64(max(0, bytes/nameOfLogprob-n)))
 }
 
 func (c *choice) signal() {

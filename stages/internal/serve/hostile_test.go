@@ -437,9 +437,19 @@ func TestNamesOfLogprobsHaveALimit(t *testing.T) {
 	l := newLab(t, "qwen", 1, nil, func(c *Config) { c.Tokenizer = tok })
 	long := tok.EncodeAs(name, token.Everything)[0]
 	one := rl.Draw{Token: long, Top: []rl.Ranked{{Token: long}}}
-	for n, want := range map[int]string{1400: "", 1600: "at most 16 are written for each"} {
-		c := &choice{s: l.Server, q: &request{logprobs: true}, draws: slices.Repeat([]rl.Draw{one}, n)}
-		must.Match(t, c.checkNames(c.draws...), want)
+	for _, tc := range []struct {
+		others, counted int64
+		n               int
+		want            string
+	}{
+		{0, 0, 1600, ""}, // 3,200 names of 44 bytes count as 5,600 more
+		{mostLogprobs - 5600, 0, 1600, ""},
+		{mostLogprobs - 5599, 0, 1600, "try again later"},
+		{mostLogprobs, mostLogprobs, 1600, "each 16 of a long name; this request asks for 2102752"},
+	} {
+		l.Logprobs.Store(tc.others)
+		c := &choice{s: l.Server, q: &request{logprobs: true, counted: tc.counted}}
+		must.Match(t, c.countNames(slices.Repeat([]rl.Draw{one}, tc.n)...), tc.want)
 	}
 }
 

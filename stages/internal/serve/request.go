@@ -60,7 +60,8 @@ type request struct {
 	tokensAsIDs       bool
 	conversation      *chat.Conversation // of a chat
 	skipSpecial       bool
-	changed           bool // temperature or top_p are those of Config.Sampling instead
+	counted           int64 // logprobs, see Server.count
+	changed           bool  // temperature or top_p are those of Config.Sampling instead
 }
 
 // ignoredFields change nothing in a reply. Those with values change nothing only if they have that value.

@@ -41,7 +41,7 @@ func respond[Choice any](s *Server, w http.ResponseWriter, q *request, choices [
 			return err
 		}
 		for _, c := range choices {
-			if err := c.checkNames(slices.Concat(c.echoed, c.draws)...); err != nil {
+			if err := c.countNames(slices.Concat(c.echoed, c.draws)...); err != nil {
 				return err
 			}
 			head.Choices = append(head.Choices, whole(c))
@@ -52,7 +52,7 @@ func respond[Choice any](s *Server, w http.ResponseWriter, q *request, choices [
 	}
 	events := &events{w: w}
 	err = s.run(q, choices, func(c *choice, p piece) error {
-		if err := c.checkNames(p.draws...); err != nil {
+		if err := c.countNames(p.draws...); err != nil {
 			return err
 		}
 		for _, part := range parts(c, p) {

@@ -94,6 +94,10 @@ const mostPrompts = 4
 // mostLogprobs bounds the logprobs in memory. Each takes up to 500 bytes while its reply is written.
 const mostLogprobs = 2 << 20
 
+// nameOfLogprob is the number of bytes that the name of a logprob has on average. As many bytes of longer names count
+// as one more.
+const nameOfLogprob = 16
+
 // bytesPerLogprob is the number of bytes of an echo that count as a logprob: escaped as \u003c, and in the list of
 // tokens too, each takes up to 38 while its reply is written.
 const bytesPerLogprob = 8
@@ -280,7 +284,7 @@ func (s *Server) authorised(r *http.Request) error {
 		Message: "the header Authorization must be \"Bearer KEY\" with the key of this server"}
 }
 
-// reserve counts the replies of a request and their logprobs until release, or returns an error with status 429 if the
+// reserve counts the replies of a request and its logprobs until release, or returns an error with status 429 if the
 // requests before it leave too little.
 func (s *Server) reserve(q *request, choices []*choice) (release func(), err error) {
 	n, logprobs, most := int64(len(choices)), int64(0), int64(s.Batcher.Slots()+s.Queue)
@@ -293,21 +297,38 @@ func (s *Server) reserve(q *request, choices []*choice) (release func(), err err
 			logprobs += int64(tokens * (1 + q.top))
 		}
 	}
-	if n > most || logprobs > mostLogprobs {
-		return nil, bad("n", "unsupported_value", "a request has at most %d replies on this server, which may get %d "+
-			"logprobs, with alternatives and each %d bytes of an echo; got %d and %d: fewer prompts, n, max_tokens or "+
-			"alternatives need less", most, mostLogprobs, bytesPerLogprob, n, logprobs)
+	if n > most {
+		return nil, bad("n", "unsupported_value", "a request has at most %d replies on this server; got %d: fewer prompts "+
+			"or n need less", most, n)
 	}
 	release = func() {
 		s.replies.Add(-n)
-		s.Logprobs.Add(-logprobs)
+		s.Logprobs.Add(-q.counted)
 	}
-	replies, all := s.replies.Add(n), s.Logprobs.Add(logprobs)
-	if replies > most || all > mostLogprobs && logprobs > 0 {
+	err = s.count(q, logprobs)
+	if s.replies.Add(n) > most {
+		err = cmp.Or(err, s.full())
+	}
+	if err != nil {
 		release()
-		return nil, s.full()
+		return nil, err
 	}
 	return release, nil
+}
+
+// count counts more logprobs of a request, and returns an error if they are too many.
+func (s *Server) count(q *request, logprobs int64) error {
+	q.counted += logprobs
+	all := s.Logprobs.Add(logprobs)
+	if q.counted > mostLogprobs {
+		return bad("logprobs", "unsupported_value", "the replies of this server may get %d logprobs, with alternatives, "+
+			"each %d bytes of an echo and each %d of a long name; this request asks for %d: fewer prompts, n, max_tokens or "+
+			"alternatives need less", mostLogprobs, bytesPerLogprob, nameOfLogprob, q.counted)
+	}
+	if all > mostLogprobs && logprobs > 0 {
+		return s.full()
+	}
+	return nil
 }
 
 func (s *Server) full() error {
