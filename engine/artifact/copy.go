@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -43,8 +44,9 @@ func (s *Store) folderID() string {
 	return fmt.Sprintf("%d %d.%09d\n", x.Ino, x.Btime.Sec, x.Btime.Nsec)
 }
 
-// checkEntries returns an error for the first entry of the store that is no plain file, no folder, and no link to one
-// in the store: a run has such a link to the log of a stage that it has adopted.
+// checkEntries returns an error for the first entry of the store that is no plain file, no folder, and no link from the
+// log of a stage to another log: a run has such a link for a stage that it has adopted. No link leads to a folder, so
+// each leads later where it leads now.
 func (s *Store) checkEntries() error {
 	root, err := filepath.EvalSymlinks(s.dir) // the user may have a link to the whole store
 	if err != nil {
@@ -57,8 +59,15 @@ func (s *Store) checkEntries() error {
 		if err != nil || d.IsDir() || d.Type().IsRegular() {
 			return err
 		}
-		if to, err := filepath.EvalSymlinks(path); err == nil && to != path && strings.HasPrefix(to, root+"/") {
-			return nil
+		isLog := func(path string) bool {
+			name, ok := strings.CutPrefix(path, root+"/")
+			log, err := filepath.Match("runs/*/*/logs/*", name)
+			return ok && log && err == nil
+		}
+		if to, err := filepath.EvalSymlinks(path); err == nil && to != path && isLog(path) && isLog(to) {
+			if info, err := os.Lstat(to); err == nil && info.Mode().IsRegular() {
+				return nil
+			}
 		}
 		return fmt.Errorf("%s is no plain file or leads out of the store, which has come here from elsewhere: remove it, "+
 			"or name another folder (store { path } in the site file)", path)

@@ -21,6 +21,9 @@ func TestACopyWithAnythingButFilesAndFoldersIsRefused(t *testing.T) {
 	for name, plant := range map[string]func(path string) error{
 		"results": link(home), "objects": link(home), "runs": link(home), "locks": link(home), "bin": link(home),
 		"use": link(precious), "folder": link(precious), ".new-A": link(precious),
+		"locks/" + key("d"):                    link("../folder"), // a run waited for this lock for ever
+		"runs/x/1/ranks":                       link("logs"),
+		"runs/x/1/logs/e.log":                  link("."), // and other links lead through it
 		"results/" + key("b") + ".json":        link(precious),
 		"objects/" + key("b"):                  link(home),
 		"objects/" + key("b") + "/sub/x":       link(precious),

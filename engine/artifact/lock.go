@@ -157,7 +157,7 @@ func lockFile(path string, how int) (*Lock, error) {
 			return nil, err
 		}
 		opened, err := f.Stat()
-		named, namedErr := os.Lstat(path)
+		named, namedErr := os.Stat(path)
 		if err != nil || namedErr != nil || !os.SameFile(opened, named) {
 			f.Close()
 			continue

@@ -147,6 +147,9 @@ func Spoil(ctx context.Context, task *bfcl.Task, s bfcl.Settings, seed uint64, v
 		return copied
 	}
 	for attempt := range spoilAttempts {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 		d := &dice{stream: newStream(forSpoiling, seed, hash(task.ID), uint64(variant), uint64(attempt))}
 		turns, what := d.plan(truth, before)
 		if what == "" {
@@ -289,16 +292,19 @@ type literal struct {
 	number   bool
 }
 
-// words finds quoted texts, numbers and names, which may contain digits.
+// words finds quoted texts, numbers and names, which may contain digits. A quote that never closes reads to the end, or
+// each number behind it would.
 var words = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(?s)'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[0-9][0-9.]*|[A-Za-z_][A-Za-z0-9_]*`)
+	return regexp.MustCompile(
+		`(?s)'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[0-9][0-9.]*|[A-Za-z_][A-Za-z0-9_]*|(['"].*)`)
 })
 
 // literals finds the literals of a call's text, from left to right.
 func literals(call string) []literal {
 	var out []literal
-	for _, at := range words().FindAllStringIndex(call, -1) {
+	for _, at := range words().FindAllStringSubmatchIndex(call, -1) {
 		switch c := call[at[0]]; {
+		case at[2] >= 0:
 		case c == '\'' || c == '"':
 			out = append(out, literal{at[0], at[1], false})
 		case c >= '0' && c <= '9':

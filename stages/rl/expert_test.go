@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"rcgrpo/bfcl"
 	"rcgrpo/bfcl/drill"
@@ -98,6 +99,10 @@ func TestLiteralsOfACall(t *testing.T) {
 	}
 	if want := []string{`'x\'y'`, "12", "3.5", `"q"`}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+	begin := time.Now()
+	if got := literals("ls() #" + strings.Repeat(`'1\`, 40_000)); len(got) != 0 || time.Since(begin) > 5*time.Second {
+		t.Errorf("%d literals behind a quote that never closes, after %v", len(got), time.Since(begin))
 	}
 	if got := literals(`f(a='open`); got != nil {
 		t.Errorf("an open quote gave %v", got)

@@ -239,6 +239,38 @@ func TestAStateNamesNoFolderElsewhere(t *testing.T) {
 	must.Match(t, err, "is no folder of the state")
 }
 
+// 20,000 names of a file of 60 MB took longer than a minute.
+func TestAFileWithManyNamesInAStateIsReadOnce(t *testing.T) {
+	c := must.Get(Open(trained(t), 0, 1, 0))(t)
+	state := filepath.Join(c.states(), stateName(4))
+	s := must.Get(readState(state))(t)
+	before := Steps()
+	must.Get(c.whole(state))(t)
+	alone := Steps() - before
+	for name, content := range s.Files {
+		for i := range 1000 {
+			s.Files[fmt.Sprintf("%d/../%s", i, name)] = content
+		}
+		break
+	}
+	for i := range 1000 {
+		s.Folders[fmt.Sprint("best", i)] = s.Folders["best"]
+	}
+	writeState(t, state, s)
+	before = Steps()
+	must.Get(c.whole(state))(t)
+	if got := Steps() - before; got != alone {
+		t.Errorf("%d pieces are read, want %d as with one name", got, alone)
+	}
+	for name, m := range s.Rows {
+		s.Rows["x/../"+name] = m
+		break
+	}
+	writeState(t, state, s)
+	_, err := c.whole(state)
+	must.Match(t, err, "is no file of rows")
+}
+
 func TestAStateWithoutFoldersIsResumed(t *testing.T) {
 	dir := trained(t)
 	c := open(t, dir, 1)

@@ -196,10 +196,14 @@ func (t *Scratch) whole(dir string) (s state, err error) {
 	if s, err = readState(dir); err != nil || t.rank > 0 {
 		return s, err
 	}
-	if err := unchanged(dir, s.Files); err != nil {
+	read := map[string]file{}
+	if err := unchanged(dir, s.Files, read); err != nil {
 		return s, err
 	}
 	for name, want := range s.Rows {
+		if filepath.Base(name) != name {
+			return s, fmt.Errorf("%q is no file of rows", name)
+		}
 		if !want.reached(filepath.Join(t.rowFiles(), name)) {
 			return s, fmt.Errorf("the rows %s beside it are damaged", name)
 		}
@@ -209,21 +213,26 @@ func (t *Scratch) whole(dir string) (s state, err error) {
 		if filepath.Dir(dir) != t.folderFiles() { // it becomes a part of the result
 			return s, fmt.Errorf("%q is no folder of the state", f.Dir)
 		}
-		if err := unchanged(dir, f.Files); err != nil {
+		if err := unchanged(dir, f.Files, read); err != nil {
 			return s, err
 		}
 	}
 	return s, nil
 }
 
-// unchanged returns an error for the first file that differs from its expected content.
-func unchanged(dir string, files map[string]file) error {
+// unchanged returns an error for the first file that differs from its expected content. It reads each file once, however
+// many names the state has for it, and adds its content to read.
+func unchanged(dir string, files map[string]file, read map[string]file) error {
 	for name, want := range files {
-		got, err := sum(filepath.Join(dir, filepath.FromSlash(name)))
-		if err != nil {
-			return err
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if _, ok := read[path]; !ok {
+			got, err := sum(path)
+			if err != nil {
+				return err
+			}
+			read[path] = got
 		}
-		if got != want {
+		if got := read[path]; got != want {
 			return fmt.Errorf("%s is damaged: it has %d bytes, want %d with another digest", name, got.Bytes, want.Bytes)
 		}
 	}

@@ -329,13 +329,25 @@ func TestOpenConversationsHaveALimitOfBytes(t *testing.T) {
 	l := must.Get(NewLog(filepath.Join(t.TempDir(), rl.TrajectoriesFile)))(t)
 	const others = openBytes - 600
 	l.bytes = others
-	for i := range int32(3) {
-		must.OK(t, l.add(&choice{s: s, q: &request{}, prompt: []int32{i}, draws: []rl.Draw{{Token: 9}}}))
+	add := func(id int32) error {
+		return l.add(&choice{s: s, q: &request{}, prompt: []int32{id}, draws: []rl.Draw{{Token: 9}}})
 	}
+	synctest.Test(t, func(t *testing.T) {
+		for id := range int32(3) {
+			must.OK(t, add(id))
+			synctest.Wait()
+		}
+	})
 	if got := logRows(t, l.path); len(got) != 2 || len(l.open) != 1 || l.bytes != others+l.open[0].bytes {
 		t.Errorf("got %q, %d open conversations and %d bytes, want the rows of two and the bytes of the third", got,
 			len(l.open), l.bytes-others)
 	}
+	l.writing.Lock() // by a slow writer, for which no reply waits
+	l.bytes += openBytes
+	must.OK(t, add(4))
+	must.Match(t, add(5), "is not written, because 2 wait for it")
+	l.bytes -= openBytes
+	l.writing.Unlock()
 	must.OK(t, l.Close())
 	if l.bytes != others {
 		t.Errorf("%d bytes are left of no conversation", l.bytes-others)
@@ -412,12 +424,24 @@ func TestManyMessagesAreLoggedInLinearTime(t *testing.T) {
 // A row of 8 MB was compressed for seconds, while all replies waited for the log.
 func TestALongConversationIsNotLogged(t *testing.T) {
 	l, log := newLab(t, "qwen", 1, nil, nil), must.Get(NewLog(filepath.Join(t.TempDir(), "log.gz")))(t)
-	for length, want := range map[int]string{50_000: "", 100_000: "is not written, because its context has at most"} {
-		turns := []chat.Turn{{Role: rl.RoleUser, Text: strings.Repeat("a", length)}}
-		c := &choice{s: l.Server, prompt: make([]int32, 9), q: &request{conversation: &chat.Conversation{Turns: turns}}}
-		must.Match(t, log.add(c), want)
+	const long = "is not written, because its context has at most"
+	for _, tc := range []struct {
+		text, tool, want string
+	}{
+		{strings.Repeat("a", 50_000), "", ""},
+		{strings.Repeat("a", 100_000), "", long},
+		{"", strings.Repeat("b", 100_000), long}, // 300 such rows held all replies, too
+	} {
+		v := &chat.Conversation{Turns: []chat.Turn{{Role: rl.RoleUser, Text: tc.text}}, Tools: []rl.Tool{{Name: tc.tool}}}
+		must.Match(t, log.add(&choice{s: l.Server, prompt: make([]int32, 9), q: &request{conversation: v}}), tc.want)
 	}
+	turns := []chat.Turn{{Role: rl.RoleUser}, {Role: rl.RoleAssistant}, {Role: rl.RoleUser, Text: strings.Repeat("a", 99_000)}}
+	must.Match(t, log.add(&choice{s: l.Server, prompt: make([]int32, 11),
+		q: &request{conversation: &chat.Conversation{Turns: turns}}}), long)
 	must.OK(t, log.Close())
+	if got := logRows(t, log.path); len(got) != 1 || len(got[0]) < 50_000 {
+		t.Errorf("got %d rows, want the conversation that the last one continued", len(got))
+	}
 }
 
 // 24 chats with a model that always samples a token of a kilobyte took 4.8 GB.

@@ -19,6 +19,7 @@ import (
 const (
 	openConversations = 1024        // that may still be continued; of more, the oldest is written
 	openBytes         = 256 << 20   // of all open conversations; of more, the oldest are written
+	mostWaiting       = 2           // times as many, where the writer is slow; of more, the new ones are not written
 	bytesOfMessage    = 200         // besides its texts
 	openFor           = time.Minute // without another reply; then a conversation is written
 )
@@ -29,13 +30,14 @@ const (
 // any time, after a kill too, because each row is a gzip member that is written at once. A kill loses the conversations
 // of the last minute.
 type Log struct {
-	path string
+	path    string
+	writing sync.Mutex // held by the writer; no reply waits for it
 
 	mu     sync.Mutex
 	number int
 	open   []*logged // the oldest first
-	bytes  int       // of the open conversations
-	err    error     // of a row that was written between requests
+	bytes  int       // of the open conversations, and of the one that is being written
+	err    error     // of the writer
 }
 
 // logged is a conversation up to a reply.
@@ -59,10 +61,14 @@ func (l *Log) add(c *choice) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.full(mostWaiting) {
+		return fmt.Errorf("a conversation is not written, because %d wait for it", len(l.open))
+	}
 	e := &logged{at: time.Now()}
+	var before []*logged
 	for _, o := range l.open {
 		if n := len(o.IDs); n > len(e.IDs) && n < len(c.prompt) && slices.Equal(o.IDs, c.prompt[:n]) {
-			o.continued = true
+			before = append(before, o)
 			e.Trajectory = o.Trajectory
 		}
 	}
@@ -73,12 +79,23 @@ func (l *Log) add(c *choice) error {
 	if text, most := e.append(c), int(rl.ReplyBytesOf(c.s.Batcher.MaxLen())); text > most {
 		return fmt.Errorf("a conversation of %d bytes is not written, because its context has at most %d", text, most)
 	}
+	for _, o := range before {
+		o.continued = true
+	}
 	l.open = append(l.open, e)
 	l.bytes += e.bytes
 	time.AfterFunc(openFor, l.expire)
-	err := errors.Join(l.err, l.writeOlder(openFor))
+	if l.full(1) {
+		go l.expire()
+	}
+	err := l.err
 	l.err = nil
 	return err
+}
+
+// full reports whether there are more open conversations than times the limits.
+func (l *Log) full(times int) bool {
+	return len(l.open) > times*openConversations || l.bytes > times*openBytes
 }
 
 // append appends the news of a prompt and the reply to it, and returns the bytes of all texts. The first message has
@@ -122,6 +139,7 @@ func (e *logged) append(c *choice) (text int) {
 	if e.Stop = rl.StopDone; c.finish == "length" {
 		e.Stop = rl.StopStep
 	}
+	text = len(strings.Join(e.Tools, ""))
 	for _, m := range e.Messages {
 		text += len(m.Text) + len(strings.Join(m.Calls, ""))
 	}
@@ -140,39 +158,39 @@ func (e *logged) say(m rl.Message) {
 }
 
 // expire writes the conversations that are open for openFor.
-func (l *Log) expire() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.err = errors.Join(l.err, l.writeOlder(openFor))
-}
+func (l *Log) expire() { l.writeOlder(openFor) }
 
 // Close writes the conversations that were not written.
 func (l *Log) Close() error {
 	if l == nil {
 		return nil
 	}
+	l.writeOlder(0)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return errors.Join(l.err, l.writeOlder(0))
+	return l.err
 }
 
 // writeOlder writes and forgets the conversations that are open for age or longer, and the oldest of too many or too
 // large ones. The error of one leaves the others alone.
-func (l *Log) writeOlder(age time.Duration) (err error) {
-	for len(l.open) > 0 {
+func (l *Log) writeOlder(age time.Duration) {
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.open) > 0 && (l.full(1) || time.Since(l.open[0].at) >= age) {
 		c := l.open[0]
-		if len(l.open) <= openConversations && l.bytes <= openBytes && time.Since(c.at) < age {
-			break
+		l.open[0], l.open = nil, l.open[1:]
+		if !c.continued {
+			l.mu.Unlock()
+			err := l.write(&c.Trajectory)
+			l.mu.Lock()
+			if err != nil {
+				l.err = errors.Join(l.err, fmt.Errorf("conversation %s is not in the log: %w", c.Task, err))
+			}
 		}
-		l.open[0], l.open, l.bytes = nil, l.open[1:], l.bytes-c.bytes
-		if c.continued {
-			continue
-		}
-		if writeErr := l.write(&c.Trajectory); writeErr != nil {
-			err = errors.Join(err, fmt.Errorf("conversation %s is not in the log: %w", c.Task, writeErr))
-		}
+		l.bytes -= c.bytes
 	}
-	return err
 }
 
 // write appends a row as a gzip member of its own; nil is an empty member. After an error the file is as before.
