@@ -250,18 +250,29 @@ func isLocal(name string) bool {
 	return filepath.IsLocal(filepath.FromSlash(name)) && path.Clean(name) == name && name != "."
 }
 
-// check returns an error unless the names in the entry of an object are local and its digest follows from its files.
-func (o Output) check() error {
-	var sum int64
+// checkFiles returns an error unless the files of a folder have local names in order.
+func checkFiles(files []FileInfo) error {
 	before := ""
-	for _, f := range o.Files {
+	for _, f := range files {
 		if !isLocal(f.Name) || strings.ContainsAny(f.Name, "\n\r") || f.Name <= before {
 			return fmt.Errorf("%q is not a file name of an object, or not in order", f.Name)
 		}
 		if validKey(f.SHA256) != nil || f.Bytes < 0 || f.Bytes > disk.MaxPlain {
 			return fmt.Errorf("%s has no hash, or %d bytes, which no file of a result has", f.Name, f.Bytes)
 		}
-		before, sum = f.Name, sum+f.Bytes
+		before = f.Name
+	}
+	return nil
+}
+
+// check returns an error unless the names in the entry of an object are local and its digest follows from its files.
+func (o Output) check() error {
+	if err := checkFiles(o.Files); err != nil {
+		return err
+	}
+	var sum int64
+	for _, f := range o.Files {
+		sum += f.Bytes
 	}
 	if got := treeDigest(o.Files); got != o.Digest || sum != o.Bytes || sum < 0 {
 		return fmt.Errorf("its entry does not add up: its files give digest %.16s and %d bytes", got, sum)

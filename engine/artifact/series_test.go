@@ -71,6 +71,23 @@ func TestDamagedStatesAreNotFound(t *testing.T) {
 	}
 }
 
+// A file that a list of a stranger named elsewhere became one of the time of the run.
+func TestTheListOfAStateNamesNoFileElsewhere(t *testing.T) {
+	s := openStore(t)
+	lengthen(t, s, "a", "a20", 20)
+	dir := s.path("series", key("a"), "20."+key("a20"))
+	precious := filepath.Join(s.Dir(), "precious")
+	must.OK(t, os.WriteFile(precious, []byte("x"), 0o600))
+	must.OK(t, os.Chtimes(precious, Sealed.Add(-1), Sealed.Add(-1)))
+	list := []FileInfo{{Name: "../../../precious", Bytes: 1, SHA256: key("other")}}
+	must.OK(t, os.Chmod(filepath.Join(dir, stateList), 0o600))
+	must.OK(t, s.writeJSON(dir, filepath.Join(dir, stateList), list))
+	wantEqual(t, "longest", longest(t, s, "a", 40), 0)
+	if got := must.Get(os.Stat(precious))(t).ModTime(); !got.Equal(Sealed.Add(-1)) {
+		t.Errorf("the time of the user's file is %v", got)
+	}
+}
+
 func TestStatesAreCollectedBeforeResults(t *testing.T) {
 	s := openStore(t)
 	lengthen(t, s, "a", "a20", 20)
