@@ -117,6 +117,9 @@ func (g *Gateway) callTools(w http.ResponseWriter, r *http.Request) {
 	if err == nil && weight > maxBody {
 		err = errors.New("the request has too many objects and values")
 	}
+	if err == nil && bytes.HasPrefix(bytes.TrimSpace(body), []byte("[")) { // each may ask for the list of tools
+		err = errors.New("the request is a batch of messages: send one after another")
+	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return

@@ -517,7 +517,7 @@ func TestNoAgentHoldsAConnectionToTheTools(t *testing.T) {
 	h.Start()
 	defer h.Close()
 	for body, want := range map[string]string{"whole": "200 OK", "half": "400 Bad Request",
-		strings.Repeat("[],", 50_000): "too many objects"} {
+		strings.Repeat("[],", 50_000): "too many objects", ` [{"id": 1}]`: "a batch of messages"} {
 		conn := must.Get(net.Dial("tcp", h.Listener.Addr().String()))(t)
 		must.OK(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
 		fmt.Fprintf(conn, "POST /mcp/k HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s",

@@ -196,6 +196,7 @@ func (s *Servers) connect(ctx context.Context, task string) (*session, error) {
 	client := mcp.NewClient(&mcp.Implementation{Name: "rcgrpo", Version: "1"},
 		&mcp.ClientOptions{MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true}}) // else a tool acts several times
 	client.AddReceivingMiddleware(ignoreNotifications)
+	client.AddSendingMiddleware(o.takeTools)
 	o.ClientSession, err = client.Connect(limited, transport, &mcp.ClientSessionOptions{ProtocolVersion: sessionVersion})
 	if err == nil {
 		err = o.readTools(limited)
@@ -344,21 +345,8 @@ func (o *session) readTools(ctx context.Context) error {
 		return fmt.Errorf("the server answers with version %s of the protocol, later than %s", v, sessionVersion)
 	}
 	o.names = map[string]string{}
-	for tool, err := range o.Tools(ctx, nil) {
+	for _, err := range o.Tools(ctx, nil) { // takeTools has the tools
 		if err != nil {
-			return err
-		}
-		name := identifier(tool.Name)
-		if other, ok := o.names[name]; ok {
-			return fmt.Errorf("the tools %q and %q have the same name %s in calls", other, tool.Name, name)
-		}
-		text, err := json.Marshal(map[string]any{"type": "function", "function": map[string]any{"name": name,
-			"description": tool.Description, "parameters": tool.InputSchema}})
-		if err != nil {
-			return err
-		}
-		o.names[name] = tool.Name
-		if err := o.tools.add(rl.Tool{Name: name, JSON: text}); err != nil { // a list may have pages without end
 			return err
 		}
 	}
@@ -366,6 +354,40 @@ func (o *session) readTools(ctx context.Context) error {
 		return errors.New("the server has no tool")
 	}
 	return nil
+}
+
+// takeTools adds the tools of each list to those of the session, and keeps them from the SDK, which makes a path of the
+// names around each property: nested ones have a thousand times the bytes of a list.
+func (o *session) takeTools(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
+		result, err := next(ctx, method, r)
+		list, ok := result.(*mcp.ListToolsResult)
+		if !ok || list == nil {
+			return result, err
+		}
+		for _, tool := range list.Tools {
+			if tool != nil && err == nil {
+				err = o.addTool(tool)
+			}
+		}
+		list.Tools = nil
+		return result, err
+	}
+}
+
+// addTool adds a tool of the server. A list may have pages without end.
+func (o *session) addTool(tool *mcp.Tool) error {
+	name := identifier(tool.Name)
+	if other, ok := o.names[name]; ok {
+		return fmt.Errorf("the tools %q and %q have the same name %s in calls", other, tool.Name, name)
+	}
+	text, err := json.Marshal(map[string]any{"type": "function", "function": map[string]any{"name": name,
+		"description": tool.Description, "parameters": tool.InputSchema}})
+	if err != nil {
+		return err
+	}
+	o.names[name] = tool.Name
+	return o.tools.add(rl.Tool{Name: name, JSON: text})
 }
 
 // toolList collects the tools of a program or server. Each is read in every episode and its name is in every log.

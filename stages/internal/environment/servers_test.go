@@ -16,6 +16,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -515,7 +516,7 @@ func TestSecretsOfHeadersStayWithTheirServer(t *testing.T) {
 
 // A server lists tools in pages without end.
 func TestListsOfToolsAreLimited(t *testing.T) {
-	page, name := 0, "f"
+	page, name, property := 0, "f", "{}"
 	at := addressed(t, func(w http.ResponseWriter, _ *http.Request, body string) bool {
 		var q struct {
 			ID     json.RawMessage
@@ -527,7 +528,8 @@ func TestListsOfToolsAreLimited(t *testing.T) {
 		page++
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprintf(w, `{"jsonrpc": "2.0", "id": %s, "result": {"nextCursor": "%d", "tools": [{"name": "%s%d",
-			"inputSchema": {"type": "object"}, "description": %q}]}}`, q.ID, page, name, page, strings.Repeat("x", 100<<10))
+			"inputSchema": {"type": "object", "properties": %s}, "description": %q}]}}`, q.ID, page, name, page, property,
+			strings.Repeat("x", 100<<10))
 		return true
 	})
 	s, _ := notes(t, map[string]string{}, at)
@@ -537,7 +539,20 @@ func TestListsOfToolsAreLimited(t *testing.T) {
 	if page > 11 {
 		t.Errorf("%d pages of 100 KiB were read", page)
 	}
-	name = strings.Repeat("n", 257)
+	// A property of 12 MB with 490 below it took 11 GB in the SDK, for the paths of all.
+	property = `{"q": {}}`
+	for range 489 {
+		property = `{"p": {"properties": ` + property + `}}`
+	}
+	property = `{"` + strings.Repeat("p", 1<<20) + `": {"properties": ` + property + `}}`
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	must.Match(t, s.check(t.Context()), "is nested deeper than 100")
+	runtime.ReadMemStats(&after)
+	if got := after.TotalAlloc - before.TotalAlloc; got > 200<<20 {
+		t.Errorf("the list took %d MiB", got>>20)
+	}
+	name, property = strings.Repeat("n", 257), "{}"
 	must.Match(t, s.check(t.Context()), "the name of a tool has 259 bytes, want at most 256")
 
 	for tools, want := range map[string]string{
