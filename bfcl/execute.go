@@ -128,7 +128,7 @@ type instances struct {
 	entangled bool
 	weights   []int // of the state of each instance after its last call
 
-	work      int  // bytes that the calls of tools so far have read and written, plus callWork for each of them
+	work      int  // bytes that calls and comparisons so far have read and written, plus callWork for each call
 	exhausted bool // a call exceeded one of the limits below
 }
 

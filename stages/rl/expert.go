@@ -22,7 +22,7 @@ func Expert(task *bfcl.Task, s bfcl.Settings) (*Trajectory, error) {
 	if len(task.Classes) == 0 {
 		return copied(task), nil
 	}
-	return play(context.Background(), task, s, groundTruth(task), nil)
+	return play(context.Background(), task, s, groundTruth(task), nil, new(int))
 }
 
 func groundTruth(task *bfcl.Task) [][]string {
@@ -45,15 +45,16 @@ func copied(task *bfcl.Task) *Trajectory {
 	return t
 }
 
-// play executes the given calls in an episode of the benchmark without a step limit. It calls watch, if not nil, with
-// the episode before each call; watch may copy but not change it.
+// play executes the given calls in an episode of the benchmark without a step limit, and adds its work. It calls watch,
+// if not nil, with the episode before each call; watch may copy but not change it.
 func play(ctx context.Context, task *bfcl.Task, s bfcl.Settings, turns [][]string,
-	watch func(turn, call int, e *bfcl.Episode)) (*Trajectory, error) {
+	watch func(turn, call int, e *bfcl.Episode), work *int) (*Trajectory, error) {
 	s.MaxSteps, s.MaxCalls = math.MaxInt/2, 0
 	env, episode, err := newEnv(task, s)
 	if err != nil {
 		return nil, err
 	}
+	defer func() { *work += episode.Work() }()
 	return Play(ctx, env, task, turns, func(turn, call int) {
 		if watch != nil {
 			watch(turn, call, episode)
@@ -121,8 +122,9 @@ const (
 	shareTool    = 0.35
 )
 
-// spoilAttempts bounds the plans of mistakes per task and variant.
-const spoilAttempts = 24
+// spoilAttempts bounds the plans of mistakes per task and variant, and spoilWork their work: 24 of an official task take
+// 90 MB at most.
+const spoilAttempts, spoilWork = 24, 128 << 20
 
 // Spoil makes a failure from the ground truth of a task: it plans mistakes and executes the changed calls. The
 // result has reward 0 and describes the mistakes in Spoilt. variant numbers the failures of one task; equal
@@ -133,7 +135,8 @@ func Spoil(ctx context.Context, task *bfcl.Task, s bfcl.Settings, seed uint64, v
 	if len(task.Classes) == 0 || len(slices.Concat(truth...)) == 0 {
 		return nil, nil
 	}
-	if _, err := play(ctx, task, s, truth, nil); err != nil {
+	work := 0
+	if _, err := play(ctx, task, s, truth, nil, &work); err != nil {
 		return nil, err
 	}
 	// before returns the episode from before a call of the ground truth, which is played again for it: copies from
@@ -143,10 +146,10 @@ func Spoil(ctx context.Context, task *bfcl.Task, s bfcl.Settings, seed uint64, v
 			if t == turn && c == call {
 				copied = e.Clone()
 			}
-		})
+		}, &work)
 		return copied
 	}
-	for attempt := range spoilAttempts {
+	for attempt := 0; attempt < spoilAttempts && work < spoilWork; attempt++ {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
@@ -155,7 +158,7 @@ func Spoil(ctx context.Context, task *bfcl.Task, s bfcl.Settings, seed uint64, v
 		if what == "" {
 			continue
 		}
-		t, err := play(ctx, task, s, turns, nil)
+		t, err := play(ctx, task, s, turns, nil, &work)
 		if err != nil {
 			return nil, err
 		}

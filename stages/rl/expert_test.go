@@ -1,6 +1,7 @@
 package rl
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -89,6 +90,37 @@ func TestALongGroundTruthIsSpoiltInLittleMemory(t *testing.T) {
 	if got := after.TotalAlloc - before.TotalAlloc; got > 16<<20 {
 		t.Errorf("got %d MiB of allocations", got>>20)
 	}
+}
+
+// Sets of tuples, which all turns compare, took 15 seconds for a variant, of 64, because each plan was executed.
+func TestATaskOfMuchWorkIsSpoiltInLittleTime(t *testing.T) {
+	var set []string
+	for i := range 64 {
+		item := []string{"True", "False", "None", "()"}
+		set = append(set, fmt.Sprintf("(%s, %s, %s)", item[i%4], item[i/4%4], item[i/16]))
+	}
+	name := func(i string) string { return "ls()['current_directory_content'][" + i + "]" }
+	eight := func(of string) string {
+		return "[" + strings.Repeat("cat("+name(of)+")['file_content'],", 8) + "]"
+	}
+	calls := []string{ // the content of three files: 64 tuples, 8 times these, and 64 times
+		"echo({" + strings.Join(set, ",") + "}, " + name("False") + ")",
+		"echo(" + eight("False") + ", " + name("True") + ")", "echo(" + eight("True") + ", " + name("-True") + ")"}
+	task := &bfcl.Task{ID: "t", Classes: []string{"GorillaFileSystem"}, Turns: make([]bfcl.Turn, 240),
+		InitialConfig: json.RawMessage(`{"GorillaFileSystem": {"root": {"w": {"type": "directory", "contents": {
+			"a": {"type": "file", "content": ""}, "b": {"type": "file", "content": ""}, "c": {"type": "file", "content": ""}}}}}}`)}
+	for i := range 3 {
+		task.Turns[i].GroundTruth = calls
+	}
+	begin := time.Now()
+	e, err := Spoil(t.Context(), task, bfcl.Settings{}, 7, 0)
+	if err != nil || e != nil || time.Since(begin) > 3*time.Second {
+		t.Errorf("got %v (%v) after %v, want no failure", e, err, time.Since(begin))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = Spoil(ctx, drills(t, drill.Multi, 1)[0], bfcl.Settings{}, 7, 0)
+	must.Match(t, err, "context canceled")
 }
 
 func TestLiteralsOfACall(t *testing.T) {

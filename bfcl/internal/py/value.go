@@ -139,16 +139,10 @@ func equal(a, b Value, depth int) (bool, error) {
 		}
 		return false, nil
 	case *Set:
-		y, ok := b.(*Set)
-		if !ok || x.Len() != y.Len() {
-			return false, nil
+		if y, ok := b.(*Set); ok {
+			return x.d.equal(&y.d, depth)
 		}
-		for _, item := range x.Items() {
-			if !y.Has(item) {
-				return false, nil
-			}
-		}
-		return true, nil
+		return false, nil
 	case Opaque:
 		y, ok := b.(Opaque)
 		return ok && x.Class == y.Class && x.Text == y.Text, nil
