@@ -137,10 +137,15 @@ func (m *Manifest) File(port, name string) (f FileInfo, ok bool) {
 	return f, false
 }
 
-// objects returns the outputs and their times, by port.
+// objects returns the outputs and their times by port, and those of several ports once.
 func (m *Manifest) objects() (all []Output) {
+	seen := map[string]bool{}
 	for _, port := range m.Ports() {
-		all = append(all, m.Outputs[port].Objects()...)
+		for _, o := range m.Outputs[port].Objects() {
+			if !seen[o.Digest] {
+				seen[o.Digest], all = true, append(all, o)
+			}
+		}
 	}
 	return all
 }

@@ -101,34 +101,24 @@ func (s *Store) Lookup(key string) (*Manifest, error) {
 	case err != nil:
 		return nil, err
 	}
-	err = ErrNotHere
-	for _, port := range m.Ports() {
-		here, damage := s.lookupPort(m, port)
-		if damage != nil {
-			return m, damage
-		}
-		if here {
-			err = nil
-		}
-	}
-	return m, err
-}
-
-// lookupPort looks the files of a port up and reports whether all of its objects are here.
-func (s *Store) lookupPort(m *Manifest, port string) (here bool, err error) {
-	here = true
-	for _, o := range m.Outputs[port].Objects() {
+	absent := map[string]bool{} // by digest
+	for _, o := range m.objects() {
 		sealed, err := s.verify(m.Address, o, Sealed)
 		switch {
 		case errors.Is(err, ErrNotHere):
-			here = false
+			absent[o.Digest] = true
 		case err != nil:
-			return false, err
+			return m, err
 		case !sealed:
 			s.heal(o) // fails in a read-only store
 		}
 	}
-	return here, nil
+	for _, output := range m.Outputs {
+		if !slices.ContainsFunc(output.Objects(), func(o Output) bool { return absent[o.Digest] }) {
+			return m, nil
+		}
+	}
+	return m, ErrNotHere
 }
 
 // Has reports whether the objects of a port of a result are here. It does not look at their files.

@@ -568,3 +568,21 @@ func TestLargeManifestsAreNeitherReadNorWritten(t *testing.T) {
 	m.Ranks = &Ranks{PeakBytes: make([]int64, mostEntries+1)}
 	must.Match(t, m.check(), "more than")
 }
+
+// A record of a stranger with 20,000 ports for one file of 60 MB held each run for minutes.
+func TestAnObjectOfManyPortsIsReadOnce(t *testing.T) {
+	s := openStore(t)
+	m := commit(t, s, "a", files{"x": strings.Repeat("x", 1<<20)})
+	m.Key = key("b")
+	for i := range 6000 {
+		m.Outputs[fmt.Sprint("out", i)] = m.Outputs["out"]
+	}
+	dir := s.path("staging", m.Key)
+	must.OK(t, os.MkdirAll(dir, 0o700))
+	must.OK(t, s.writeJSON(dir, filepath.Join(dir, stagedManifest), m))
+	begin := time.Now()
+	got := must.Get(s.Complete(m.Key))(t)
+	if took := time.Since(begin); got == nil || took > 3*time.Second {
+		t.Errorf("got a result: %v, after %v", got != nil, took)
+	}
+}

@@ -133,7 +133,7 @@ func TestMessagesOfAPromptHaveTheWorkOfOne(t *testing.T) {
 	if !strings.Contains(source, loop) {
 		t.Fatal("the layout has another loop")
 	}
-	slow := loop + "{% if message.content == 'slow' %}{% for a in '" + strings.Repeat("a", 3000) + "' %}{% for b in '" +
+	slow := loop + "{% if message.content == 'slow' %}{% for a in '" + strings.Repeat("a", 1500) + "' %}{% for b in '" +
 		strings.Repeat("b", 300) + "' %}{% endfor %}{% endfor %}{% endif %}"
 	template := must.Get(NewTemplate(strings.Replace(source, loop, slow, 1), nil, false))(t)
 	c := must.Get(template.New(chatML(t), nil, ""))(t)

@@ -31,6 +31,7 @@ func raise(r *rendering, a args) any {
 
 // now returns the date of the Llama models' examples.
 func now(r *rendering, a args) any {
+	r.spend(stepsOfValue)
 	f := r.textOf("strftime_now", a.bind(r, "strftime_now", 1, "format")[0]).s
 	date := strings.NewReplacer("%d", "26", "%m", "07", "%Y", "2024", "%b", "Jul", "%B", "July", "%A", "Friday").Replace(f)
 	if strings.Contains(date, "%") {

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// Limits of a rendering. MaxSteps take a second or two.
+// Limits of a rendering. MaxSteps take a second; a template needs a hundred for a message.
 const (
-	MaxSteps     = 10_000_000
+	MaxSteps     = 5_000_000
 	maxText      = 2 << 20 // bytes of one text, four for each token of a context of 500,000
 	stepText     = 16      // bytes of text that count as one step
-	stepsOfPass  = 4       // of a loop, for its scope, or of an element of a new list
+	stepsOfPass  = 4       // of a loop or a block, for its scope, or of an element of a new list
 	stepsOfValue = 16      // of a namespace or a method, which may be kept
 	stepScopes   = 8       // scopes that count as one step
 	stepSearch   = 1 << 16 // bytes of a text times bytes of the searched text
@@ -254,7 +254,7 @@ func (n *forLoop) run(r *rendering, s *scope) jump {
 			if truth(r.eval(n.filter, inner)) {
 				kept = append(kept, v)
 			}
-			if !r.spend(1) {
+			if !r.spend(stepsOfPass) {
 				return ""
 			}
 		}
@@ -333,6 +333,7 @@ type blockText struct{}
 func (blockText) eval(r *rendering, s *scope) any { return r.get(s, "{% set %}") }
 
 func (n setBlock) run(r *rendering, s *scope) jump {
+	r.spend(2 * stepsOfPass)
 	out := r.out
 	r.out = &builder{}
 	r.block(n.body, &scope{outer: s})
