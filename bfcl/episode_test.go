@@ -198,9 +198,12 @@ func TestCallsThatTakeTooMuchAbandonTheEpisode(t *testing.T) {
 			"edit_ticket(1, {'description': [get_ticket(1)['description'], get_ticket(1)['description']]})")...)},
 		"a tweet": {"TwitterAPI", append([]string{"authenticate_twitter('john', 'john123')"}, repeat(20,
 			"post_tweet([get_user_tweets('john'), get_user_tweets('john')])")...)},
-		"a text that is too long": {"MathAPI", []string{"add('" + strings.Repeat("a", 5<<20) + "', 'b')"}},
-		"long results":            {"GorillaFileSystem", repeat(10, "echo('"+strings.Repeat("a", 1<<20)+"')")},
-		"many calls":              {"MathAPI", repeat(130, "absolute_value('"+strings.Repeat("a", 1<<20)+"')")},
+		"errors that quote the state": {"GorillaFileSystem", append([]string{"mkdir('" + strings.Repeat("d", 130_000) + "')",
+			"cd(ls()['current_directory_content'][-1])", "mkdir('.')", "touch('x')"}, repeat(100, "cp('x', '.')")...)},
+		"an error that is too long": {"MathAPI", []string{"absolute_value(1)['" + strings.Repeat("\x01", 200_000) + "']"}},
+		"a text that is too long":   {"MathAPI", []string{"add('" + strings.Repeat("a", 5<<20) + "', 'b')"}},
+		"long results":              {"GorillaFileSystem", repeat(10, "echo('"+strings.Repeat("a", 1<<20)+"')")},
+		"many calls":                {"MathAPI", repeat(130, "absolute_value('"+strings.Repeat("a", 1<<20)+"')")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			task := filesTask()
@@ -263,7 +266,7 @@ func TestAnExhaustedGroundTruthExecutesNothing(t *testing.T) {
 		e.truth.run("mention(0, '" + strings.Repeat("a", 60_000) + "')")
 	}
 	before := e.truth.work
-	if o := e.truth.run("post_tweet('t')"); o.Exception != "MemoryError" || e.truth.work != before+callWork {
+	if o := e.truth.run("post_tweet('t')"); o.Exception != "MemoryError" || e.truth.work != before+callWork+textWork*len(o.Text) {
 		t.Errorf("a call after the limit replies %q, its work is %d", o.Text, e.truth.work-before)
 	}
 }

@@ -280,13 +280,22 @@ func (in *instances) run(call string) Outcome {
 	if err == nil {
 		text, err = py.Result(v)
 	}
-	in.work += textWork * len(text)
+	o := Outcome{Text: text, Type: py.TypeName(v)}
 	if err != nil {
-		e := py.AsException(err)
-		in.exhausted = in.exhausted || e.Class == "MemoryError"
-		return Outcome{Text: "Error during execution: " + e.Message, Exception: e.Class}
+		o = failed(err)
 	}
-	return Outcome{Text: text, Type: py.TypeName(v)}
+	in.work += textWork * len(o.Text)
+	if err := in.check("the text of an error", len(o.Text), maxValue); err != nil && o.Exception != "" {
+		o = failed(err) // errors quote names of the state
+	}
+	in.exhausted = in.exhausted || o.Exception == "MemoryError"
+	return o
+}
+
+// failed returns the outcome of an exception.
+func failed(err error) Outcome {
+	e := py.AsException(err)
+	return Outcome{Text: "Error during execution: " + e.Message, Exception: e.Class}
 }
 
 // value returns the value of a call string. A tool called with literals is called directly; any

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"rcgrpo/stages/internal/chat"
@@ -31,8 +32,8 @@ type episode struct {
 	mu       sync.Mutex
 	closed   bool
 	requests int
-	left     rl.ReplyBytes
-	limited  bool // more requests or bytes than the limits of the stage allow
+	left     atomic.Int64 // bytes of its replies, which may belong to many contexts
+	limited  bool         // more requests or bytes than the limits of the stage allow
 	uses     map[string]int
 	segments []*segment // in the order of their first replies
 	text     string     // of the last reply
@@ -93,7 +94,7 @@ func (e *episode) stream(prompt []int32) (rl.Stream, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.requests++
-	if most := 2 * e.gateway.Policy.Limits.Steps; most > 0 && e.requests > most || e.left < 0 || e.limited {
+	if most := 2 * e.gateway.Policy.Limits.Steps; most > 0 && e.requests > most || e.left.Load() < 0 || e.limited {
 		e.limited = true
 		return 0, fmt.Errorf("the episode has had its %d requests, twice limits { steps }, or the bytes of its replies", most)
 	}
@@ -120,7 +121,6 @@ func (e *episode) sampled(r serve.Reply) {
 	if r.Err != nil || len(r.Draws) == 0 {
 		return
 	}
-	e.left -= rl.ReplyBytes(max(0, len(r.Text)-rl.BytesPerToken*len(r.Draws))) // an agent may have many contexts
 	var s *segment
 	for _, o := range e.segments {
 		if n := len(o.IDs); n <= len(r.Prompt) && slices.Equal(o.IDs, r.Prompt[:n]) && (s == nil || n > len(s.IDs)) {

@@ -202,15 +202,15 @@ func (g *Gateway) Play(ctx context.Context, ask rl.Rollout, env rl.Env, t *rl.Tr
 	if err = cmp.Or(err, g.workers.Broken()); err != nil {
 		return bfcl.Verdict{}, err
 	}
-	e := &episode{gateway: g, ask: ask, offer: offer, answers: make(chan struct{}, mostAnswers), uses: map[string]int{},
-		left: rl.ReplyBytesOf(g.Policy.Longest())}
+	e := &episode{gateway: g, ask: ask, offer: offer, answers: make(chan struct{}, mostAnswers), uses: map[string]int{}}
+	e.left.Store(int64(rl.ReplyBytesOf(g.Policy.Longest())))
 	e.ctx, e.cancel = context.WithCancel(ctx)
 	e.policy = serve.New(serve.Config{Name: modelName, Batcher: g.Policy.Batcher, Codec: g.Codec,
 		Tokenizer: g.Tokenizer, Position: g.Position, Token: ask.Token, Addr: g.address, Queue: 1 << 12,
 		MaxBody: maxBody, Prompts: g.prompts, Logprobs: &g.logprobs,
 		Timeout: cmp.Or(g.settings.Timeout, defaultTimeout), Logf: g.Place.Log,
 		Sampling: &serve.Sampling{Temperature: g.Policy.Temperature, TopP: cmp.Or(g.Policy.TopP, 1),
-			Reply: g.Policy.Limits.Reply, Stream: e.stream, Sampled: e.sampled}})
+			Reply: g.Policy.Limits.Reply, Stream: e.stream, Left: &e.left, Sampled: e.sampled}})
 	e.tools = mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return offer.Server },
 		&mcp.StreamableHTTPOptions{Stateless: true, JSONResponse: true})
 	key := rand.Text()

@@ -63,6 +63,12 @@ func (c *choice) sample(ctx context.Context) {
 	}
 }
 
+// countText counts the text of a reply that is written at once with others, if it has more bytes than tokens of people's
+// text have.
+func (c *choice) countText() error {
+	return c.s.count(c.q, int64(max(0, len(c.text)-rl.BytesPerToken*len(c.draws))/bytesPerLogprob))
+}
+
 // countNames counts the names of the tokens of logprobs that are written at once, if they are longer than a logprob
 // has room for.
 func (c *choice) countNames(draws ...rl.Draw) error {
@@ -102,8 +108,8 @@ func (c *choice) add(d rl.Draw) bool {
 	case c.q.skipSpecial && c.s.Tokenizer.Special(d.Token):
 		return false
 	}
-	from := max(0, len(c.text)-c.longest+1)
-	c.text = append(c.text, c.s.Tokenizer.Bytes(d.Token)...)
+	from, bytes := max(0, len(c.text)-c.longest+1), c.s.Tokenizer.Bytes(d.Token)
+	c.text = append(c.text, bytes...)
 	at := -1
 	for _, stop := range c.q.stops {
 		if i := strings.Index(string(c.text[from:]), stop); i >= 0 && (at < 0 || from+i < at) {
@@ -113,10 +119,16 @@ func (c *choice) add(d rl.Draw) bool {
 	switch {
 	case at >= 0:
 		c.text, c.finish = c.text[:at], "stop"
-	case len(c.text) > rl.LongestReply:
+	case len(c.text) > rl.LongestReply, c.s.Sampling != nil && c.s.Sampling.exceeded(len(bytes)):
 		c.finish = "length"
 	}
 	return c.finish != ""
+}
+
+// exceeded counts the bytes of a token and reports whether the replies of the episode are too long.
+func (s *Sampling) exceeded(bytes int) bool {
+	more := max(0, bytes-rl.BytesPerToken)
+	return more > 0 && s.Left.Add(-int64(more)) < 0
 }
 
 // piece is a part of a reply that a stream may send.

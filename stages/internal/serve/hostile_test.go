@@ -452,6 +452,16 @@ func TestRepliesEndAtALimitOfBytes(t *testing.T) {
 	if c.add(one) || !c.add(one) || c.finish != "length" {
 		t.Errorf("a reply of %d bytes ends with %q", len(c.text), c.finish)
 	}
+	// 40 chats at once in each episode of an agent took 5 GB.
+	long := strings.Repeat("x", rl.BytesPerToken+10)
+	l.Tokenizer = must.Get(token.Train([]string{"a text"}, 300, []string{long}))(t)
+	l.Sampling = &Sampling{Left: new(atomic.Int64)}
+	l.Sampling.Left.Store(19)
+	one.Token = l.Tokenizer.EncodeAs(long, token.Everything)[0]
+	first, second := &choice{s: l.Server, q: &request{}}, &choice{s: l.Server, q: &request{}}
+	if first.add(one) || !second.add(one) || second.finish != "length" {
+		t.Errorf("replies with %d bytes too many in all end with %q and %q", -l.Sampling.Left.Load(), first.finish, second.finish)
+	}
 }
 
 // The alternatives of 8,150 tokens, each of a kilobyte, took over 9 GB.
@@ -474,6 +484,15 @@ func TestNamesOfLogprobsHaveALimit(t *testing.T) {
 		l.Logprobs.Store(tc.others)
 		c := &choice{s: l.Server, q: &request{logprobs: true, counted: tc.counted}}
 		must.Match(t, c.countNames(slices.Repeat([]rl.Draw{one}, tc.n)...), tc.want)
+	}
+	// 320 replies of 256 KiB, of one request, took 2.6 GB.
+	l.Logprobs.Store(0)
+	for tokens, want := range map[int]int64{1000: 0, 100: (32_000 - 3200) / bytesPerLogprob} {
+		c := &choice{s: l.Server, q: &request{}, text: make([]byte, 32_000), draws: make([]rl.Draw, tokens)}
+		must.OK(t, c.countText())
+		if c.q.counted != want {
+			t.Errorf("a text of 32,000 bytes of %d tokens counts as %d logprobs, want %d", tokens, c.q.counted, want)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
@@ -41,7 +42,7 @@ func respond[Choice any](s *Server, w http.ResponseWriter, q *request, choices [
 			return err
 		}
 		for _, c := range choices {
-			if err := c.countNames(slices.Concat(c.echoed, c.draws)...); err != nil {
+			if err := cmp.Or(c.countText(), c.countNames(slices.Concat(c.echoed, c.draws)...)); err != nil {
 				return err
 			}
 			head.Choices = append(head.Choices, whole(c))

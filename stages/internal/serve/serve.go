@@ -59,6 +59,8 @@ type Sampling struct {
 	Reply             int // tokens of a reply
 	// Stream names the random numbers of the reply to a prompt. The client gets its error with status 429.
 	Stream func(prompt []int32) (rl.Stream, error)
+	// Left is the number of bytes that all replies may have beyond rl.BytesPerToken for each token. Then they end.
+	Left *atomic.Int64
 	// Sampled receives the reply for each Stream, without draws if it was interrupted, before the request ends.
 	Sampled func(Reply)
 }
@@ -98,8 +100,8 @@ const mostLogprobs = 2 << 20
 // as one more.
 const nameOfLogprob = 16
 
-// bytesPerLogprob is the number of bytes of an echo that count as a logprob: escaped as \u003c, and in the list of
-// tokens too, each takes up to 38 while its reply is written.
+// bytesPerLogprob is the number of bytes of an echo or a reply that count as a logprob: escaped as \u003c, and in the list
+// of tokens too, each takes up to 38 while its reply is written.
 const bytesPerLogprob = 8
 
 // New returns a server.
@@ -322,7 +324,7 @@ func (s *Server) count(q *request, logprobs int64) error {
 	all := s.Logprobs.Add(logprobs)
 	if q.counted > mostLogprobs {
 		return bad("logprobs", "unsupported_value", "the replies of this server may get %d logprobs, with alternatives, "+
-			"each %d bytes of an echo and each %d of a long name; this request asks for %d: fewer prompts, n, max_tokens or "+
+			"each %d bytes of a text and each %d of a long name; this request asks for %d: fewer prompts, n, max_tokens or "+
 			"alternatives need less", mostLogprobs, bytesPerLogprob, nameOfLogprob, q.counted)
 	}
 	if all > mostLogprobs && logprobs > 0 {
