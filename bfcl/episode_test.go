@@ -320,6 +320,16 @@ func TestLongNumbersTakeLittleTime(t *testing.T) {
 			t.Errorf("%.60s: got %.100q, want %q", call, got.Text, want)
 		}
 	}
+	begin := time.Now() // 18 ms a call, to reduce a fraction, which made 6 seconds of an episode
+	for range 200 {
+		for _, call := range []string{"round_number(power(131071, 7700)['result'], -39000)",
+			"divide(power(131071, 7700)['result'], power(131069, 7700)['result'])"} {
+			start(t, task, Settings{}).policy.run(call)
+		}
+	}
+	if took := time.Since(begin); took > 5*time.Second {
+		t.Errorf("400 calls with fractions of long numbers took %v", took)
+	}
 }
 
 func TestVerdictOfARunningEpisodeChangesNothing(t *testing.T) {

@@ -206,7 +206,7 @@ func TrueDiv(a, b Value) (Value, error) {
 	if xs && ys && x > -exact && x < exact && y > -exact && y < exact {
 		return float64(x) / float64(y), nil
 	}
-	f, _ := new(big.Rat).SetFrac(toBig(a), toBig(b)).Float64()
+	f := quotient(toBig(a), toBig(b))
 	if math.IsInf(f, 0) {
 		return nil, Raise("OverflowError", "integer division result too large for a float")
 	}
@@ -644,7 +644,7 @@ func roundFloat(f float64, n int64) (Value, error) {
 	exact, _ := new(big.Float).SetPrec(2200).SetFloat64(f).Rat(nil)
 	scale := new(big.Rat).SetInt(new(big.Int).Exp(big.NewInt(10), big.NewInt(-n), nil))
 	q := new(big.Rat).Quo(exact, scale)
-	i := ratToEven(q)
+	i := toEven(q.Num(), q.Denom())
 	r, _ := new(big.Rat).Mul(new(big.Rat).SetInt(i), scale).Float64()
 	if math.IsInf(r, 0) {
 		return nil, Raise("OverflowError", "rounded value too large to represent")
@@ -655,12 +655,27 @@ func roundFloat(f float64, n int64) (Value, error) {
 	return r, nil
 }
 
-// ratToEven rounds to an integer, half to even.
-func ratToEven(q *big.Rat) *big.Int {
+// quotient returns the float that is next to a / b, half to even. A big.Rat would be reduced first, whose work is the
+// square of the length.
+func quotient(a, b *big.Int) float64 {
+	shift := max(0, 66+b.BitLen()-a.BitLen()) // of a, so that the whole part has 66 bits at least
+	q, rest := new(big.Int).QuoRem(new(big.Int).Lsh(new(big.Int).Abs(a), uint(shift)), new(big.Int).Abs(b), new(big.Int))
+	if rest.Sign() != 0 {
+		q.SetBit(q, 0, 1) // it is no half between two floats
+	}
+	if a.Sign() != b.Sign() {
+		q.Neg(q)
+	}
+	f, _ := new(big.Float).SetMantExp(new(big.Float).SetInt(q), -shift).Float64()
+	return f
+}
+
+// toEven rounds num / den, a positive number, to an integer, half to even.
+func toEven(num, den *big.Int) *big.Int {
 	two := big.NewInt(2)
-	num := new(big.Int).Mul(q.Num(), two)
-	num.Add(num, q.Denom())
-	den := new(big.Int).Mul(q.Denom(), two)
+	num = new(big.Int).Mul(num, two)
+	num.Add(num, den)
+	den = new(big.Int).Mul(den, two)
 	floor, rem := new(big.Int).DivMod(num, den, new(big.Int)) // floor(q + 1/2)
 	if rem.Sign() == 0 && floor.Bit(0) == 1 {
 		floor.Sub(floor, big.NewInt(1))
@@ -670,11 +685,11 @@ func ratToEven(q *big.Rat) *big.Int {
 
 // roundInt rounds to a multiple of 10**places, half to even.
 func roundInt(v *big.Int, places int64) Value {
-	if places > int64(v.BitLen()) { // 10**places > 2**BitLen > 2*|v|
+	if 3*places > int64(v.BitLen())+1 { // 10**places > 8**places > 2*|v|
 		return int64(0)
 	}
 	scale := new(big.Int).Exp(big.NewInt(10), big.NewInt(places), nil)
-	i := ratToEven(new(big.Rat).SetFrac(v, scale))
+	i := toEven(v, scale)
 	return shrink(i.Mul(i, scale))
 }
 

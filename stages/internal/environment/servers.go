@@ -394,6 +394,7 @@ func (o *session) addTool(tool *mcp.Tool) error {
 type toolList struct {
 	all   []rl.Tool
 	bytes int
+	paths int // see maxToolPaths
 }
 
 const (
@@ -401,6 +402,10 @@ const (
 	maxToolBytes = 1 << 20 // of all tools; the prompts of most models have room for less
 	maxToolName  = 256
 	maxToolDepth = 100 // as in chat templates; the description of a server is indented by levels
+
+	// maxToolPaths limits the bytes of a tool times its objects, of all tools: the SDK, which offers them to an agent, makes
+	// a path of names for each property.
+	maxToolPaths = 2 << 30
 )
 
 func (l *toolList) add(t rl.Tool) error {
@@ -409,6 +414,9 @@ func (l *toolList) add(t rl.Tool) error {
 	}
 	if depth, _ := nesting.JSON(t.JSON); depth > maxToolDepth {
 		return fmt.Errorf("the tool %s is nested deeper than %d", t.Name, maxToolDepth)
+	}
+	if l.paths += len(t.JSON) * bytes.Count(t.JSON, []byte{'{'}); l.paths > maxToolPaths {
+		return fmt.Errorf("the tool %s, or those before it, have too many properties with too long names", t.Name)
 	}
 	if l.bytes += len(t.JSON); l.bytes > maxToolBytes || len(l.all) == maxTools {
 		return fmt.Errorf("there are more than %d tools, or %d bytes of them", maxTools, maxToolBytes)

@@ -558,6 +558,8 @@ func TestListsOfToolsAreLimited(t *testing.T) {
 	for tools, want := range map[string]string{
 		strings.Repeat(`{"function": `, 5000) + `{"name": "f"}` + strings.Repeat("}", 5000): "a tool without a name",
 		`{"name": "` + name + `"}`: "the name of a tool has 257 bytes",
+		`{"name": "f", "parameters": {"properties": {"` + strings.Repeat("p", 700_000) + `": {"properties": {"q": {}` +
+			strings.Repeat(`, "q": {}`, 18_000) + `}}}}}`: "too many properties with too long names",
 		`{"name": "f", "parameters": {"enum": [1` + strings.Repeat(",1", 600_000) + `]}}`: most,
 		// The description of a server took 1.7 GB to write 1 MB of numbers below 980 brackets.
 		`{"name": "f", "x": ` + strings.Repeat("[", 200) + strings.Repeat("]", 200) + `}`: "the tool f is nested deeper",
