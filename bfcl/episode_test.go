@@ -266,8 +266,9 @@ func TestAnExhaustedGroundTruthExecutesNothing(t *testing.T) {
 		e.truth.run("mention(0, '" + strings.Repeat("a", 60_000) + "')")
 	}
 	before := e.truth.work
-	if o := e.truth.run("post_tweet('t')"); o.Exception != "MemoryError" || e.truth.work != before+callWork+textWork*len(o.Text) {
-		t.Errorf("a call after the limit replies %q, its work is %d", o.Text, e.truth.work-before)
+	o := e.truth.run("post_tweet('t')")
+	if work := e.truth.work - before; o.Exception != "MemoryError" || work != callWork+textWork*len(o.Text) {
+		t.Errorf("a call after the limit replies %q, its work is %d", o.Text, work)
 	}
 }
 

@@ -122,8 +122,8 @@ const (
 	shareTool    = 0.35
 )
 
-// spoilAttempts bounds the plans of mistakes per task and variant, and spoilWork their work: 24 of an official task take
-// 90 MB at most.
+// spoilAttempts bounds the plans of mistakes per task and variant, and spoilWork their work: 24 of an official task
+// take 90 MB at most.
 const spoilAttempts, spoilWork = 24, 128 << 20
 
 // Spoil makes a failure from the ground truth of a task: it plans mistakes and executes the changed calls. The

@@ -108,7 +108,8 @@ func TestATaskOfMuchWorkIsSpoiltInLittleTime(t *testing.T) {
 		"echo(" + eight("False") + ", " + name("True") + ")", "echo(" + eight("True") + ", " + name("-True") + ")"}
 	task := &bfcl.Task{ID: "t", Classes: []string{"GorillaFileSystem"}, Turns: make([]bfcl.Turn, 240),
 		InitialConfig: json.RawMessage(`{"GorillaFileSystem": {"root": {"w": {"type": "directory", "contents": {
-			"a": {"type": "file", "content": ""}, "b": {"type": "file", "content": ""}, "c": {"type": "file", "content": ""}}}}}}`)}
+			"a": {"type": "file", "content": ""}, "b": {"type": "file", "content": ""},
+			"c": {"type": "file", "content": ""}}}}}}`)}
 	for i := range 3 {
 		task.Turns[i].GroundTruth = calls
 	}

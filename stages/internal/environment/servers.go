@@ -403,8 +403,8 @@ const (
 	maxToolName  = 256
 	maxToolDepth = 100 // as in chat templates; the description of a server is indented by levels
 
-	// maxToolPaths limits the bytes of a tool times its objects, of all tools: the SDK, which offers them to an agent, makes
-	// a path of names for each property.
+	// maxToolPaths limits the bytes of a tool times its objects, of all tools: the SDK, which offers them to an agent,
+	// makes a path of names for each property.
 	maxToolPaths = 2 << 30
 )
 

@@ -220,9 +220,9 @@ func (t *Scratch) whole(dir string) (s state, err error) {
 	return s, nil
 }
 
-// unchanged returns an error for the first file that differs from its expected content. It reads each file once, however
-// many names the state has for it, and adds its content to read.
-func unchanged(dir string, files map[string]file, read map[string]file) error {
+// unchanged returns an error for the first file that differs from its expected content. It reads each file once,
+// however many names the state has for it, and adds its content to read.
+func unchanged(dir string, files, read map[string]file) error {
 	for name, want := range files {
 		path := filepath.Join(dir, filepath.FromSlash(name))
 		if _, ok := read[path]; !ok {

@@ -63,8 +63,8 @@ func (c *choice) sample(ctx context.Context) {
 	}
 }
 
-// countText counts the text of a reply that is written at once with others, if it has more bytes than tokens of people's
-// text have.
+// countText counts the text of a reply that is written at once with others, if it has more bytes than tokens of
+// people's text have.
 func (c *choice) countText() error {
 	return c.s.count(c.q, int64(max(0, len(c.text)-rl.BytesPerToken*len(c.draws))/bytesPerLogprob))
 }

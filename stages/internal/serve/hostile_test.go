@@ -435,7 +435,8 @@ func TestALongConversationIsNotLogged(t *testing.T) {
 		v := &chat.Conversation{Turns: []chat.Turn{{Role: rl.RoleUser, Text: tc.text}}, Tools: []rl.Tool{{Name: tc.tool}}}
 		must.Match(t, log.add(&choice{s: l.Server, prompt: make([]int32, 9), q: &request{conversation: v}}), tc.want)
 	}
-	turns := []chat.Turn{{Role: rl.RoleUser}, {Role: rl.RoleAssistant}, {Role: rl.RoleUser, Text: strings.Repeat("a", 99_000)}}
+	turns := []chat.Turn{{Role: rl.RoleUser}, {Role: rl.RoleAssistant},
+		{Role: rl.RoleUser, Text: strings.Repeat("a", 99_000)}}
 	must.Match(t, log.add(&choice{s: l.Server, prompt: make([]int32, 11),
 		q: &request{conversation: &chat.Conversation{Turns: turns}}}), long)
 	must.OK(t, log.Close())
@@ -460,7 +461,8 @@ func TestRepliesEndAtALimitOfBytes(t *testing.T) {
 	one.Token = l.Tokenizer.EncodeAs(long, token.Everything)[0]
 	first, second := &choice{s: l.Server, q: &request{}}, &choice{s: l.Server, q: &request{}}
 	if first.add(one) || !second.add(one) || second.finish != "length" {
-		t.Errorf("replies with %d bytes too many in all end with %q and %q", -l.Sampling.Left.Load(), first.finish, second.finish)
+		t.Errorf("replies with %d bytes too many in all end with %q and %q", -l.Sampling.Left.Load(), first.finish,
+			second.finish)
 	}
 }
 

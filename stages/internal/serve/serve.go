@@ -100,8 +100,8 @@ const mostLogprobs = 2 << 20
 // as one more.
 const nameOfLogprob = 16
 
-// bytesPerLogprob is the number of bytes of an echo or a reply that count as a logprob: escaped as \u003c, and in the list
-// of tokens too, each takes up to 38 while its reply is written.
+// bytesPerLogprob is the number of bytes of an echo or a reply that count as a logprob: escaped as \u003c, and in the
+// list of tokens too, each takes up to 38 while its reply is written.
 const bytesPerLogprob = 8
 
 // New returns a server.
