@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Limits of a rendering. MaxSteps take a second; a template needs a hundred for a message.
+// Limits of a rendering. MaxSteps take a second; templates need 300 for a message.
 const (
 	MaxSteps     = 5_000_000
 	maxText      = 2 << 20 // bytes of one text, four for each token of a context of 500,000
