@@ -311,6 +311,8 @@ func TestLongNumbersTakeLittleTime(t *testing.T) {
 		"round_number(0x" + strings.Repeat("f", 1_000_000) + ", -1000000)":                   "Exceeds the limit",
 		"divide(1, 0b1" + strings.Repeat("01", 4_000_000) + ")":                              "Exceeds the limit",
 		"logarithm(2.5, 3, 20000)":                                                           `"error"`,
+		"round_number(5, -4000000000000000000)":                                              `{"result": 0}`,
+		"round_number(5, -9223372036854775808)":                                              `{"result": 0}`,
 		"tail(file_name='a.txt', lines=-9223372036854775808)":                                `{"last_lines": ""}`,
 		"tail(file_name='a.txt', lines=-9223372036854775807)":                                `{"last_lines": ""}`,
 		"divide(power(10, 5000)['result'], power(10, 4999)['result'])":                       `{"result": 10.0}`,

@@ -1,6 +1,8 @@
 package artifact
 
 import (
+	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -19,29 +21,52 @@ import (
 // or verify could write and delete the user's own files. From then on the store belongs to one user, and no
 // other code looks for such links.
 
-// settle checks a store that is a copy, and makes its folder the store's own. A store that cannot be written is checked
-// each time.
+// settle checks a store that is a copy, and makes its folder the store's own. A store that cannot be written, or whose
+// folder has no identity, is checked each time.
 func (s *Store) settle() error {
-	id, path := s.folderID(), s.path("folder")
+	var x unix.Statx_t
+	if unix.Statx(unix.AT_FDCWD, s.dir, 0, unix.STATX_INO|unix.STATX_BTIME, &x) != nil { // it does not exist
+		return nil
+	}
+	id, path := folderID(&x), s.path("folder")
 	own, _ := disk.ReadPlain(path, 1<<10) // a line for each kind of host
-	if id == "" || slices.Contains(strings.SplitAfter(string(own), "\n"), id) {
+	if id != "" && slices.Contains(strings.SplitAfter(string(own), "\n"), id) {
 		return nil
 	}
 	if err := s.checkEntries(); err != nil {
 		return err
 	}
-	disk.Overwrite(s.dir, path, append(own, id...))
+	if id != "" {
+		disk.Overwrite(s.dir, path, append(own, id...))
+	}
 	return nil
 }
 
-// folderID identifies the folder of the store, if it exists, by its inode, which is the same on all hosts, and by the
-// time of its creation, which nobody can choose; that is 0 where the file system or the host's kernel has none.
-func (s *Store) folderID() string {
-	var x unix.Statx_t
-	if unix.Statx(unix.AT_FDCWD, s.dir, 0, unix.STATX_INO|unix.STATX_BTIME, &x) != nil {
+// folderID identifies the folder of a store by its inode, which is the same on all hosts, and by the time of its
+// creation, which nobody can choose. Where the file system or the host's kernel has none, such as sshfs, whose inodes
+// are 1, 2, 3, the second part depends on a secret of the user; without a home folder the id is "".
+func folderID(x *unix.Statx_t) string {
+	if x.Btime.Sec != 0 {
+		return fmt.Sprintf("%d %d.%09d\n", x.Ino, x.Btime.Sec, x.Btime.Nsec)
+	}
+	home, state := os.Getenv("HOME"), os.Getenv("XDG_STATE_HOME")
+	if state == "" && home != "" {
+		state = filepath.Join(home, ".local", "state")
+	}
+	if !filepath.IsAbs(state) {
 		return ""
 	}
-	return fmt.Sprintf("%d %d.%09d\n", x.Ino, x.Btime.Sec, x.Btime.Nsec)
+	dir := filepath.Join(state, "rcgrpo")
+	path := filepath.Join(dir, "folders")
+	secret, err := disk.ReadPlain(path, 1<<10)
+	if errors.Is(err, fs.ErrNotExist) {
+		secret = []byte(rand.Text())
+		err = errors.Join(os.MkdirAll(dir, 0o700), disk.Overwrite(dir, path, secret))
+	}
+	if err != nil || len(secret) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d %x\n", x.Ino, sha256.Sum256(fmt.Appendf(secret, " %d", x.Ino)))
 }
 
 // checkEntries returns an error for the first entry of the store that is no plain file, no folder, and no link from the

@@ -3,8 +3,11 @@ package artifact
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"rcgrpo/internal/must"
 )
@@ -56,6 +59,21 @@ func TestACopyWithAnythingButFilesAndFoldersIsRefused(t *testing.T) {
 		must.Get(Open(copied))(t)
 	}
 	wantEqual(t, "the user's file", string(must.Get(os.ReadFile(precious))(t)), "x")
+}
+
+// On sshfs a copy with the lines "1 0.000000000" to "65 0.000000000" was taken for the user's own.
+func TestAFolderWithoutATimeOfCreationHasASecretIdentity(t *testing.T) {
+	mine, other := t.TempDir(), t.TempDir()
+	t.Setenv("XDG_STATE_HOME", "")
+	at := func(home string, inode uint64) string {
+		t.Setenv("HOME", home)
+		return folderID(&unix.Statx_t{Ino: inode})
+	}
+	id := at(mine, 4)
+	if id == "" || id != at(mine, 4) || id == at(mine, 5) || id == at(other, 4) || strings.Contains(id, "0.0") {
+		t.Errorf("the identity %q is missing, changes, or is that of others", id)
+	}
+	wantEqual(t, "without a home folder", at("", 4), "")
 }
 
 // A program may make links in its scratch folder, and a run that adopts a stage has a link to its log.

@@ -180,13 +180,17 @@ func (a *attempt) startBeat(replaced func()) (stop func()) {
 }
 
 // awaitOthers waits until the attempts before this one have ended, by their exit files or because they show no sign of
-// life.
+// life. It waits for all at once: a copied store may have any number.
 func (a *attempt) awaitOthers(ctx context.Context) error {
-	for n := 1; n < a.n; n++ {
-		before := &attempt{path: filepath.Join(filepath.Dir(a.path), strconv.Itoa(n)), n: n}
-		_, ended, err := before.awaitEnd(ctx)
+	before := make([]*attempt, a.n-1)
+	for i := range before {
+		before[i] = &attempt{path: filepath.Join(filepath.Dir(a.path), strconv.Itoa(i+1)), n: i + 1}
+		alive.Silent(before[i].file("alive")) // its silence begins
+	}
+	for _, b := range before {
+		_, ended, err := b.awaitEnd(ctx)
 		if !ended && err == nil {
-			_, err = before.end(exit{Cause: causeHost})
+			_, err = b.end(exit{Cause: causeHost})
 		}
 		if err != nil {
 			return err

@@ -623,7 +623,7 @@ func Round(v, digits Value) (Value, error) {
 	if n >= 0 {
 		return Int(v)
 	}
-	return roundInt(toBig(v), -n), nil
+	return roundInt(toBig(v), -max(n, math.MinInt32)), nil
 }
 
 // roundFloat returns round(f, n).
@@ -685,7 +685,7 @@ func toEven(num, den *big.Int) *big.Int {
 
 // roundInt rounds to a multiple of 10**places, half to even.
 func roundInt(v *big.Int, places int64) Value {
-	if 3*places > int64(v.BitLen())+1 { // 10**places > 8**places > 2*|v|
+	if places > int64(v.BitLen()+1)/3 { // 10**places > 8**places > 2*|v|
 		return int64(0)
 	}
 	scale := new(big.Int).Exp(big.NewInt(10), big.NewInt(places), nil)

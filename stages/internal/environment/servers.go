@@ -193,11 +193,7 @@ func (s *Servers) connect(ctx context.Context, task string) (*session, error) {
 	limited, cancel := context.WithTimeout(ctx, s.described.Start)
 	defer cancel()
 	defer context.AfterFunc(limited, o.cancel)() // Connect writes, and waits for its answers, without a limit
-	client := mcp.NewClient(&mcp.Implementation{Name: "rcgrpo", Version: "1"},
-		&mcp.ClientOptions{MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true}}) // else a tool acts several times
-	client.AddReceivingMiddleware(ignoreNotifications)
-	client.AddSendingMiddleware(o.takeTools)
-	o.ClientSession, err = client.Connect(limited, transport, &mcp.ClientSessionOptions{ProtocolVersion: sessionVersion})
+	o.ClientSession, err = o.client().Connect(limited, transport, &mcp.ClientSessionOptions{ProtocolVersion: sessionVersion})
 	if err == nil {
 		err = o.readTools(limited)
 	}
@@ -213,14 +209,27 @@ func (s *Servers) connect(ctx context.Context, task string) (*session, error) {
 	return o, nil
 }
 
-// ignoreNotifications keeps the notifications of a server from the SDK, which panics about some without params, in a
-// goroutine of its own. No session needs one.
-func ignoreNotifications(next mcp.MethodHandler) mcp.MethodHandler {
+// client returns the client of the session.
+func (o *session) client() *mcp.Client {
+	c := mcp.NewClient(&mcp.Implementation{Name: "rcgrpo", Version: "1"},
+		&mcp.ClientOptions{MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true}}) // else a tool acts several times
+	c.AddReceivingMiddleware(answerFew)
+	c.AddSendingMiddleware(o.takeTools)
+	return c
+}
+
+// answerFew keeps the notifications of a server from the SDK, which panics about some without params, in a goroutine of
+// its own, and all requests but those that clients answer: the SDK sends completion/complete back to the server, and
+// the session cannot end before it is answered.
+func answerFew(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
-		if strings.HasPrefix(method, "notifications/") {
+		switch {
+		case strings.HasPrefix(method, "notifications/"):
 			return nil, nil
+		case method == "ping" || method == "roots/list":
+			return next(ctx, method, r)
 		}
-		return next(ctx, method, r)
+		return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "this client does not answer " + method}
 	}
 }
 

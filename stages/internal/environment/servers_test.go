@@ -607,6 +607,43 @@ func TestServersThatTakeNoAnswersHoldNoEpisode(t *testing.T) {
 	}
 }
 
+// The SDK sends some requests of a server back to it, and waited for the answer after the session.
+func TestRequestsOfServersAreNotSentBack(t *testing.T) {
+	const request = `data: {"jsonrpc":"2.0","id":77,"method":"completion/complete","params":{"ref":{"type":"ref/prompt",` +
+		`"name":"x"},"argument":{"name":"a","value":"b"}}}` + "\n\n"
+	back := false
+	at := addressed(t, func(w http.ResponseWriter, _ *http.Request, body string) bool {
+		var q struct {
+			ID     json.RawMessage
+			Method string
+		}
+		json.Unmarshal([]byte(body), &q)
+		switch q.Method {
+		case "tools/list":
+			w.Header().Set("Content-Type", "text/event-stream")
+			fmt.Fprintf(w, request+`data: {"jsonrpc":"2.0","id":%s,"result":{"tools":[{"name":"a",`+
+				`"inputSchema":{"type":"object"}}]}}`+"\n\n", q.ID)
+		case "completion/complete":
+			back = true
+			w.Header().Set("Content-Type", "application/json")
+			io.WriteString(w, `{"jsonrpc":"2.0","id":9999,"result":{}}`)
+		}
+		return q.Method == "tools/list" || q.Method == "completion/complete"
+	})
+	s, _ := notes(t, map[string]string{}, at)
+	ended := make(chan error)
+	go func() { ended <- s.check(t.Context()) }()
+	select {
+	case err := <-ended:
+		must.OK(t, err)
+	case <-time.After(20 * time.Second):
+		t.Error("the session does not end")
+	}
+	if back {
+		t.Error("the client sent a request of the server back")
+	}
+}
+
 func TestErrorsOfServersAreShort(t *testing.T) {
 	at := addressed(t, func(w http.ResponseWriter, _ *http.Request, body string) bool {
 		var q struct{ ID json.RawMessage }
@@ -858,13 +895,12 @@ func FuzzServers(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		client := mcp.NewClient(&mcp.Implementation{Name: "t"}, nil)
-		client.AddReceivingMiddleware(ignoreNotifications)
+		o := &session{}
 		transport := &mcp.IOTransport{Reader: io.NopCloser(strings.NewReader(string(text))), Writer: discard{},
 			MaxLineLength: 1 << 16}
-		s, err := client.Connect(ctx, transport, &mcp.ClientSessionOptions{ProtocolVersion: sessionVersion})
+		s, err := o.client().Connect(ctx, transport, &mcp.ClientSessionOptions{ProtocolVersion: sessionVersion})
 		if err == nil {
-			o := &session{ClientSession: s}
+			o.ClientSession = s
 			if err := o.readTools(ctx); err == nil && len(o.tools.all) == 0 {
 				t.Error("a server without tools is used")
 			}
