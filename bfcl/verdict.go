@@ -64,8 +64,8 @@ func (e *Episode) check(truth *instances, k int, policyEmpty bool) TurnCheck {
 		attrs := e.differing[i] // The last comparison holds until a call touches one of the two instances.
 		if !e.policy.untouched(i) || !truth.untouched(i) {
 			attrs = differingAttrs(truth.list[i], e.policy.list[i])
-			e.policy.work += e.policy.weights[i]
 			if truth == e.truth { // A comparison with a clone says nothing about the episode itself.
+				e.policy.work += e.policy.weights[i]
 				e.differing[i] = attrs
 				e.policy.touched[i], truth.touched[i] = false, false
 			}

@@ -28,7 +28,7 @@ func (s *Store) settle() error {
 	if unix.Statx(unix.AT_FDCWD, s.dir, 0, unix.STATX_INO|unix.STATX_BTIME, &x) != nil { // it does not exist
 		return nil
 	}
-	id, path := folderID(&x), s.path("folder")
+	id, path := folderID(fmt.Sprint(x.Ino, x.Btime.Sec, x.Btime.Nsec)), s.path("folder")
 	own, _ := disk.ReadPlain(path, 1<<10) // a line for each kind of host
 	if id != "" && slices.Contains(strings.SplitAfter(string(own), "\n"), id) {
 		return nil
@@ -42,13 +42,10 @@ func (s *Store) settle() error {
 	return nil
 }
 
-// folderID identifies the folder of a store by its inode, which is the same on all hosts, and by the time of its
-// creation, which nobody can choose. Where the file system or the host's kernel has none, such as sshfs, whose inodes
-// are 1, 2, 3, the second part depends on a secret of the user; without a home folder the id is "".
-func folderID(x *unix.Statx_t) string {
-	if x.Btime.Sec != 0 {
-		return fmt.Sprintf("%d %d.%09d\n", x.Ino, x.Btime.Sec, x.Btime.Nsec)
-	}
+// folderID identifies the folder of a store by its inode and its time of creation, which a copy does not have, and by a
+// secret of the user, because inodes may be small numbers (sshfs) and a file system may come with the store (an image).
+// Without a home folder the id is "".
+func folderID(numbers string) string {
 	home, state := os.Getenv("HOME"), os.Getenv("XDG_STATE_HOME")
 	if state == "" && home != "" {
 		state = filepath.Join(home, ".local", "state")
@@ -66,7 +63,7 @@ func folderID(x *unix.Statx_t) string {
 	if err != nil || len(secret) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d %x\n", x.Ino, sha256.Sum256(fmt.Appendf(secret, " %d", x.Ino)))
+	return fmt.Sprintf("%x\n", sha256.Sum256(append(secret, numbers...)))
 }
 
 // checkEntries returns an error for the first entry of the store that is no plain file, no folder, and no link from the
@@ -94,7 +91,7 @@ func (s *Store) checkEntries() error {
 				return nil
 			}
 		}
-		return fmt.Errorf("%s is no plain file or leads out of the store, which has come here from elsewhere: remove it, "+
-			"or name another folder (store { path } in the site file)", path)
+		return fmt.Errorf("%s is no plain file, and the store has come here from elsewhere: remove it, or name another "+
+			"folder (store { path } in the site file)", path)
 	})
 }

@@ -94,7 +94,7 @@ func (m *Manifest) Duration() time.Duration { return time.Duration(m.Seconds * f
 // Ended is when the stage ended.
 func (m *Manifest) Ended() time.Time { return m.Started.Add(m.Duration()) }
 
-// Bytes is the size of all outputs.
+// Bytes is the size of all outputs; ports with the same files count once.
 func (m *Manifest) Bytes() (n int64) {
 	for _, o := range m.objects() {
 		n += o.Bytes

@@ -123,13 +123,13 @@ const (
 )
 
 // spoilAttempts bounds the plans of mistakes per task and variant, and spoilWork their work: 24 of an official task
-// take 90 MB at most.
+// take 94 MB at most.
 const spoilAttempts, spoilWork = 24, 128 << 20
 
 // Spoil makes a failure from the ground truth of a task: it plans mistakes and executes the changed calls. The
 // result has reward 0 and describes the mistakes in Spoilt. variant numbers the failures of one task; equal
 // arguments give equal trajectories. Spoil returns nil without an error if no plan gives reward 0, as for a task
-// without classes or calls.
+// without classes or calls, or if the plans take too much work.
 func Spoil(ctx context.Context, task *bfcl.Task, s bfcl.Settings, seed uint64, variant int) (*Trajectory, error) {
 	truth := groundTruth(task)
 	if len(task.Classes) == 0 || len(slices.Concat(truth...)) == 0 {
@@ -295,8 +295,8 @@ type literal struct {
 	number   bool
 }
 
-// words finds quoted texts, numbers and names, which may contain digits. A quote that never closes reads to the end, or
-// each number behind it would.
+// words finds quoted texts, numbers and names, which may contain digits. A quote that never closes is one word with all
+// behind it: otherwise the search would read to the end again for each number there.
 var words = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(
 		`(?s)'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[0-9][0-9.]*|[A-Za-z_][A-Za-z0-9_]*|(['"].*)`)

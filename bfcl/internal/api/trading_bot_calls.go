@@ -273,14 +273,27 @@ func (b *tradingBot) sector(name py.Value) py.Value {
 
 // filter returns the symbols with a price from low to high; the price of an unknown symbol is 0.
 func (b *tradingBot) filter(symbols, low, high py.Value) py.Value {
-	found := py.NewList()
-	for _, symbol := range try(py.Iterate(symbols)) {
+	found := chosen(symbols, func(symbol py.Value) bool {
 		price := b.price(symbol)
-		if try(py.Compare(">=", price, low)) && try(py.Compare("<=", price, high)) {
-			found.Append(symbol)
+		return try(py.Compare(">=", price, low)) && try(py.Compare("<=", price, high))
+	})
+	return py.NewDict("filtered_stocks", py.NewList(found...))
+}
+
+// chosen returns the symbols that f accepts, which it is asked once for each: a text has one for each letter.
+func chosen(symbols py.Value, f func(symbol py.Value) bool) (found []py.Value) {
+	answers := py.MakeDict(0)
+	for _, symbol := range try(py.Iterate(symbols)) {
+		answer, known := answers.Get(symbol)
+		if !known {
+			answer = f(symbol)
+			answers.Set(symbol, answer)
+		}
+		if answer == true {
+			found = append(found, symbol)
 		}
 	}
-	return py.NewDict("filtered_stocks", found)
+	return found
 }
 
 // price returns the price of a symbol; 0 if it is unknown.
@@ -294,12 +307,7 @@ func (b *tradingBot) price(symbol py.Value) py.Value {
 
 // notify returns the symbols whose price changed by at least threshold in either direction.
 func (b *tradingBot) notify(symbols, threshold py.Value) py.Value {
-	var changed []py.Value
-	for _, symbol := range try(py.Iterate(symbols)) {
-		if b.moved(symbol, threshold) {
-			changed = append(changed, symbol)
-		}
-	}
+	changed := chosen(symbols, func(symbol py.Value) bool { return b.moved(symbol, threshold) })
 	if len(changed) == 0 {
 		return py.NewDict("notification", "No significant price changes in the selected stocks.")
 	}

@@ -346,11 +346,13 @@ func Compare(op string, a, b Value) (bool, error) {
 		}
 	case *List:
 		if y, ok := b.(*List); ok {
-			return compareItems(op, x.Items, y.Items)
+			_, holds, err := compareItems(op, x.Items, y.Items, 0)
+			return holds, err
 		}
 	case Tuple:
 		if y, ok := b.(Tuple); ok {
-			return compareItems(op, x, y)
+			_, holds, err := compareItems(op, x, y, 0)
+			return holds, err
 		}
 	}
 	return false, Raise("TypeError", "'%s' not supported between instances of '%s' and '%s'", op, TypeName(a), TypeName(b))
@@ -369,17 +371,35 @@ func ordering(op string, c int) bool {
 	return c >= 0
 }
 
-func compareItems(op string, x, y []Value) (bool, error) {
+// compareItems reports whether sequences are equal, and whether op holds for them: for their first items that differ,
+// or else for their lengths. It looks at each item once, however deep it is.
+func compareItems(op string, x, y []Value, depth int) (eq, holds bool, err error) {
 	for i := 0; i < len(x) && i < len(y); i++ {
-		eq, err := EqualErr(x[i], y[i])
-		if err != nil {
-			return false, err
-		}
-		if !eq {
-			return Compare(op, x[i], y[i])
+		if eq, holds, err = compareItem(op, x[i], y[i], depth); err != nil || !eq {
+			return false, holds, err
 		}
 	}
-	return ordering(op, len(x)-len(y)), nil
+	return len(x) == len(y), ordering(op, len(x)-len(y)), nil
+}
+
+func compareItem(op string, a, b Value, depth int) (eq, holds bool, err error) {
+	x, isList := a.(*List)
+	y, both := b.(*List)
+	s, isTuple := a.(Tuple)
+	t, bothTuples := b.(Tuple)
+	switch {
+	case depth > maxDepth:
+		return false, false, errRecursion()
+	case isList && both && x != y:
+		return compareItems(op, x.Items, y.Items, depth+1)
+	case isTuple && bothTuples:
+		return compareItems(op, s, t, depth+1)
+	}
+	if eq, err = equal(a, b, depth); err != nil || eq {
+		return eq, false, err
+	}
+	holds, err = Compare(op, a, b)
+	return false, holds, err
 }
 
 // Contains evaluates "item in container".
@@ -655,8 +675,8 @@ func roundFloat(f float64, n int64) (Value, error) {
 	return r, nil
 }
 
-// quotient returns the float that is next to a / b, half to even. A big.Rat would be reduced first, whose work is the
-// square of the length.
+// quotient returns the float that is nearest to a / b, half to even; 0 without a sign. A big.Rat would be reduced
+// first, whose work is the square of the length.
 func quotient(a, b *big.Int) float64 {
 	shift := max(0, 66+b.BitLen()-a.BitLen()) // of a, so that the whole part has 66 bits at least
 	q, rest := new(big.Int).QuoRem(new(big.Int).Lsh(new(big.Int).Abs(a), uint(shift)), new(big.Int).Abs(b), new(big.Int))
@@ -670,7 +690,7 @@ func quotient(a, b *big.Int) float64 {
 	return f
 }
 
-// toEven rounds num / den, a positive number, to an integer, half to even.
+// toEven rounds num / den to an integer, half to even; den is positive.
 func toEven(num, den *big.Int) *big.Int {
 	two := big.NewInt(2)
 	num = new(big.Int).Mul(num, two)

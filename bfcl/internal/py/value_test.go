@@ -274,3 +274,27 @@ func TestCloneKeepsSharing(t *testing.T) {
 		t.Error("a change of the copy reached the original")
 	}
 }
+
+// At each depth all that is below was compared.
+func TestDeepListsAreComparedOnce(t *testing.T) {
+	deep := func(last int64) Value {
+		items := make([]Value, 20_000)
+		for i := range items {
+			items[i] = int64(i)
+		}
+		var v Value = NewList(append(items, last)...)
+		for range 700 {
+			v = Tuple{v}
+		}
+		return v
+	}
+	a, b, begin := deep(1), deep(2), time.Now()
+	for range 40 {
+		if less, err := Compare("<", a, b); !less || err != nil {
+			t.Fatalf("got %v (%v)", less, err)
+		}
+	}
+	if took := time.Since(begin); took > 4*time.Second {
+		t.Errorf("40 comparisons took %v", took)
+	}
+}

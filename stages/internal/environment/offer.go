@@ -1,15 +1,18 @@
 package environment
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 	"sync"
 	"sync/atomic"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"rcgrpo/bfcl"
@@ -34,9 +37,9 @@ type Offer struct {
 
 // NewOffer offers the tools of an episode until ctx ends. The caller closes the episode after the server.
 func NewOffer(ctx context.Context, env rl.Env, data *bfcl.Data) (*Offer, error) {
-	s := &Offer{Server: mcp.NewServer(&mcp.Implementation{Name: "rcgrpo", Version: "1"}, nil), ctx: ctx, env: env,
-		data: data, known: map[string]bool{}}
-	s.AddReceivingMiddleware(s.callAny)
+	s := &Offer{Server: mcp.NewServer(&mcp.Implementation{Name: "rcgrpo", Version: "1"},
+		&mcp.ServerOptions{PageSize: maxTools}), ctx: ctx, env: env, data: data, known: map[string]bool{}}
+	s.AddReceivingMiddleware(onePage, s.callAny)
 	for _, t := range env.Tools() {
 		s.known[t.Name] = true
 		tool, err := s.document(t)
@@ -48,6 +51,19 @@ func NewOffer(ctx context.Context, env rl.Env, data *bfcl.Data) (*Offer, error) 
 		}
 	}
 	return s, nil
+}
+
+// onePage refuses lists from a cursor on, since all lists have one page: the SDK decodes a cursor, and one of 136 bytes
+// held it for ever.
+func onePage(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
+		if strings.HasSuffix(method, "/list") {
+			if text, err := json.Marshal(r.GetParams()); err != nil || bytes.Contains(text, []byte(`"cursor"`)) {
+				return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "this list has one page, and no cursor"}
+			}
+		}
+		return next(ctx, method, r)
+	}
 }
 
 // callAny executes calls of tools that are not on offer, as in our own episodes: the ground truth of

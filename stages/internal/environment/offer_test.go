@@ -2,6 +2,7 @@ package environment
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -80,4 +81,27 @@ func TestACallThatItsClientCancelsEndsNoEpisode(t *testing.T) {
 	if v, err := offer.Verdict(t.Context(), "Done."); err != nil || v.Reward != 1 {
 		t.Errorf("got %v, %v, want the reward 1", v.Reward, err)
 	}
+}
+
+// A cursor of 136 bytes held the SDK, and so the episode, for ever.
+func TestListsOfToolsForAgentsHaveOnePage(t *testing.T) {
+	env := &held{}
+	for i := range 1500 {
+		env.tools = append(env.tools, rl.Tool{Name: fmt.Sprint("add", i),
+			JSON: fmt.Appendf(nil, `{"type": "function", "function": {"name": "add%d"}}`, i)})
+	}
+	offer := must.Get(NewOffer(t.Context(), env, nil))(t)
+	near, far := mcp.NewInMemoryTransports()
+	must.Get(offer.Connect(t.Context(), near, nil))(t)
+	client := must.Get(mcp.NewClient(&mcp.Implementation{Name: "agent"}, nil).Connect(t.Context(), far, nil))(t)
+	all := must.Get(client.ListTools(t.Context(), nil))(t)
+	if len(all.Tools) != 1500 || all.NextCursor != "" {
+		t.Errorf("the list has %d tools and the cursor %q, want all and none", len(all.Tools), all.NextCursor)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	_, err := client.ListTools(ctx, &mcp.ListToolsParams{Cursor: "IX8DAQEBVAH_gAABAgEBTQH_hAABB0xhc3RVSUQBDAAAACP_" +
+		"gwQBARFtYXBbbWFpbi5LXW1haW4uSwH_hAAB_4IB_4IAABL_gQMBAv-CAAEBAQFBAQQAAAAM_4AB-D__________"})
+	must.Match(t, err, "this list has one page, and no cursor")
+	client.Close()
 }

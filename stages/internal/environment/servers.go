@@ -193,7 +193,8 @@ func (s *Servers) connect(ctx context.Context, task string) (*session, error) {
 	limited, cancel := context.WithTimeout(ctx, s.described.Start)
 	defer cancel()
 	defer context.AfterFunc(limited, o.cancel)() // Connect writes, and waits for its answers, without a limit
-	o.ClientSession, err = o.client().Connect(limited, transport, &mcp.ClientSessionOptions{ProtocolVersion: sessionVersion})
+	options := &mcp.ClientSessionOptions{ProtocolVersion: sessionVersion}
+	o.ClientSession, err = newClient().Connect(limited, transport, options)
 	if err == nil {
 		err = o.readTools(limited)
 	}
@@ -209,12 +210,12 @@ func (s *Servers) connect(ctx context.Context, task string) (*session, error) {
 	return o, nil
 }
 
-// client returns the client of the session.
-func (o *session) client() *mcp.Client {
+// newClient returns the client of a session.
+func newClient() *mcp.Client {
 	c := mcp.NewClient(&mcp.Implementation{Name: "rcgrpo", Version: "1"},
 		&mcp.ClientOptions{MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true}}) // else a tool acts several times
 	c.AddReceivingMiddleware(answerFew)
-	c.AddSendingMiddleware(o.takeTools)
+	c.AddSendingMiddleware(boundTools)
 	return c
 }
 
@@ -354,8 +355,21 @@ func (o *session) readTools(ctx context.Context) error {
 		return fmt.Errorf("the server answers with version %s of the protocol, later than %s", v, sessionVersion)
 	}
 	o.names = map[string]string{}
-	for _, err := range o.Tools(ctx, nil) { // takeTools has the tools
+	for tool, err := range o.Tools(ctx, nil) {
 		if err != nil {
+			return err
+		}
+		name := identifier(tool.Name)
+		if other, ok := o.names[name]; ok {
+			return fmt.Errorf("the tools %q and %q have the same name %s in calls", other, tool.Name, name)
+		}
+		text, err := json.Marshal(map[string]any{"type": "function", "function": map[string]any{"name": name,
+			"description": tool.Description, "parameters": tool.InputSchema}})
+		if err != nil {
+			return err
+		}
+		o.names[name] = tool.Name
+		if err := o.tools.add(rl.Tool{Name: name, JSON: text}); err != nil { // a list may have pages without end
 			return err
 		}
 	}
@@ -365,38 +379,30 @@ func (o *session) readTools(ctx context.Context) error {
 	return nil
 }
 
-// takeTools adds the tools of each list to those of the session, and keeps them from the SDK, which makes a path of the
-// names around each property: nested ones have a thousand times the bytes of a list.
-func (o *session) takeTools(next mcp.MethodHandler) mcp.MethodHandler {
+// boundTools returns an error for a list of tools that exceeds their limits before the SDK reads the schemas, because
+// it makes a path of the names around each property: those of a list of 12 MB took 11 GB.
+func boundTools(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
 		result, err := next(ctx, method, r)
 		list, ok := result.(*mcp.ListToolsResult)
-		if !ok || list == nil {
+		if !ok || err != nil {
 			return result, err
 		}
+		var bounds toolList
 		for _, tool := range list.Tools {
-			if tool != nil && err == nil {
-				err = o.addTool(tool)
+			if tool == nil { // the SDK drops it
+				continue
+			}
+			text, err := json.Marshal(tool.InputSchema)
+			if err == nil {
+				err = bounds.add(rl.Tool{Name: tool.Name, JSON: text})
+			}
+			if err != nil {
+				return nil, err
 			}
 		}
-		list.Tools = nil
-		return result, err
+		return result, nil
 	}
-}
-
-// addTool adds a tool of the server. A list may have pages without end.
-func (o *session) addTool(tool *mcp.Tool) error {
-	name := identifier(tool.Name)
-	if other, ok := o.names[name]; ok {
-		return fmt.Errorf("the tools %q and %q have the same name %s in calls", other, tool.Name, name)
-	}
-	text, err := json.Marshal(map[string]any{"type": "function", "function": map[string]any{"name": name,
-		"description": tool.Description, "parameters": tool.InputSchema}})
-	if err != nil {
-		return err
-	}
-	o.names[name] = tool.Name
-	return o.tools.add(rl.Tool{Name: name, JSON: text})
 }
 
 // toolList collects the tools of a program or server. Each is read in every episode and its name is in every log.
@@ -424,11 +430,11 @@ func (l *toolList) add(t rl.Tool) error {
 	if depth, _ := nesting.JSON(t.JSON); depth > maxToolDepth {
 		return fmt.Errorf("the tool %s is nested deeper than %d", t.Name, maxToolDepth)
 	}
-	if l.paths += len(t.JSON) * bytes.Count(t.JSON, []byte{'{'}); l.paths > maxToolPaths {
-		return fmt.Errorf("the tool %s, or those before it, have too many properties with too long names", t.Name)
-	}
 	if l.bytes += len(t.JSON); l.bytes > maxToolBytes || len(l.all) == maxTools {
 		return fmt.Errorf("there are more than %d tools, or %d bytes of them", maxTools, maxToolBytes)
+	}
+	if l.paths += len(t.JSON) * bytes.Count(t.JSON, []byte{'{'}); l.paths > maxToolPaths {
+		return fmt.Errorf("the tool %s, or those before it, have too many properties with too long names", t.Name)
 	}
 	l.all = append(l.all, t)
 	return nil

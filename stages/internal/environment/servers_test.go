@@ -895,12 +895,11 @@ func FuzzServers(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		o := &session{}
 		transport := &mcp.IOTransport{Reader: io.NopCloser(strings.NewReader(string(text))), Writer: discard{},
 			MaxLineLength: 1 << 16}
-		s, err := o.client().Connect(ctx, transport, &mcp.ClientSessionOptions{ProtocolVersion: sessionVersion})
+		s, err := newClient().Connect(ctx, transport, &mcp.ClientSessionOptions{ProtocolVersion: sessionVersion})
 		if err == nil {
-			o.ClientSession = s
+			o := &session{ClientSession: s}
 			if err := o.readTools(ctx); err == nil && len(o.tools.all) == 0 {
 				t.Error("a server without tools is used")
 			}

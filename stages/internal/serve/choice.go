@@ -63,26 +63,20 @@ func (c *choice) sample(ctx context.Context) {
 	}
 }
 
-// countText counts the text of a reply that is written at once with others, if it has more bytes than tokens of
-// people's text have.
-func (c *choice) countText() error {
-	return c.s.count(c.q, int64(max(0, len(c.text)-rl.BytesPerToken*len(c.draws))/bytesPerLogprob))
-}
-
-// countNames counts the names of the tokens of logprobs that are written at once, if they are longer than a logprob
-// has room for.
-func (c *choice) countNames(draws ...rl.Draw) error {
+// long returns the bytes of a text and of the names of logprobs beyond those that people's text has.
+func (c *choice) long(text int, draws []rl.Draw) int {
+	long := max(0, text-rl.BytesPerToken*len(draws))
 	if !c.q.logprobs {
-		return nil
+		return long
 	}
-	n, bytes := 0, 0
+	names := 0
 	for _, d := range draws {
-		n, bytes = n+1+len(d.Top), bytes+len(c.s.Tokenizer.Bytes(d.Token))
+		names += len(c.s.Tokenizer.Bytes(d.Token)) - nameOfLogprob
 		for _, r := range d.Top {
-			bytes += len(c.s.Tokenizer.Bytes(r.Token))
+			names += len(c.s.Tokenizer.Bytes(r.Token)) - nameOfLogprob
 		}
 	}
-	return c.s.count(c.q, int64(max(0, bytes/nameOfLogprob-n)))
+	return long + max(0, names)
 }
 
 func (c *choice) signal() {

@@ -345,7 +345,7 @@ func TestOpenConversationsHaveALimitOfBytes(t *testing.T) {
 	l.writing.Lock() // by a slow writer, for which no reply waits
 	l.bytes += openBytes
 	must.OK(t, add(4))
-	must.Match(t, add(5), "is not written, because 2 wait for it")
+	must.Match(t, add(5), "is not written, because 2 before it are not written yet")
 	l.bytes -= openBytes
 	l.writing.Unlock()
 	must.OK(t, l.Close())
@@ -472,30 +472,38 @@ func TestNamesOfLogprobsHaveALimit(t *testing.T) {
 	tok := must.Get(token.Train([]string{"a text"}, 300, []string{name}))(t)
 	l := newLab(t, "qwen", 1, nil, func(c *Config) { c.Tokenizer = tok })
 	long := tok.EncodeAs(name, token.Everything)[0]
-	one := rl.Draw{Token: long, Top: []rl.Ranked{{Token: long}}}
+	one := slices.Repeat([]rl.Draw{{Token: long, Top: []rl.Ranked{{Token: long}}}}, 1600)
+	short := slices.Repeat([]rl.Draw{{Token: tok.Encode("a")[0]}}, 1600)
 	for _, tc := range []struct {
-		others, counted int64
-		n               int
-		want            string
+		logprobs bool
+		text     int
+		draws    []rl.Draw
+		want     int
 	}{
-		{0, 0, 1600, ""}, // 3,200 names of 44 bytes count as 5,600 more
-		{mostLogprobs - 5600, 0, 1600, ""},
-		{mostLogprobs - 5599, 0, 1600, "try again later"},
-		{mostLogprobs, mostLogprobs, 1600, "each 16 of a long name; this request asks for 2102752"},
+		{true, 0, one, 3200 * (44 - nameOfLogprob)},
+		{true, 0, short, 0},
+		{false, 51_200, one, 0},
+		{false, 60_000, one, 60_000 - 1600*rl.BytesPerToken}, // 320 replies of 256 KiB, of one request, took 2.6 GB
 	} {
-		l.Logprobs.Store(tc.others)
-		c := &choice{s: l.Server, q: &request{logprobs: true, counted: tc.counted}}
-		must.Match(t, c.countNames(slices.Repeat([]rl.Draw{one}, tc.n)...), tc.want)
-	}
-	// 320 replies of 256 KiB, of one request, took 2.6 GB.
-	l.Logprobs.Store(0)
-	for tokens, want := range map[int]int64{1000: 0, 100: (32_000 - 3200) / bytesPerLogprob} {
-		c := &choice{s: l.Server, q: &request{}, text: make([]byte, 32_000), draws: make([]rl.Draw, tokens)}
-		must.OK(t, c.countText())
-		if c.q.counted != want {
-			t.Errorf("a text of 32,000 bytes of %d tokens counts as %d logprobs, want %d", tokens, c.q.counted, want)
+		c := &choice{s: l.Server, q: &request{logprobs: tc.logprobs}}
+		if got := c.long(tc.text, tc.draws); got != tc.want {
+			t.Errorf("%d draws with logprobs %v, and a text of %d bytes, have %d bytes more than others, want %d",
+				len(tc.draws), tc.logprobs, tc.text, got, tc.want)
 		}
 	}
+	q := &request{ctx: t.Context()}
+	_, err := l.write(q, MostLong+1)
+	must.Match(t, err, "33554432 are written at once")
+	written := must.Get(l.write(q, MostLong))(t)
+	must.Get(l.write(q, 64<<10-1))(t)
+	var cancel func()
+	q.ctx, cancel = context.WithTimeout(q.ctx, 50*time.Millisecond)
+	defer cancel()
+	_, err = l.write(q, 64<<10)
+	must.Match(t, err, "deadline exceeded")
+	written()
+	q.ctx = t.Context()
+	must.Get(l.write(q, MostLong))(t)()
 }
 
 // unreadable is a response whose client reads nothing, or takes a while for each event.

@@ -62,7 +62,7 @@ func (l *Log) add(c *choice) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.full(mostWaiting) {
-		return fmt.Errorf("a conversation is not written, because %d wait for it", len(l.open))
+		return fmt.Errorf("a conversation is not written, because %d before it are not written yet", len(l.open))
 	}
 	e := &logged{at: time.Now()}
 	var before []*logged
@@ -139,7 +139,9 @@ func (e *logged) append(c *choice) (text int) {
 	if e.Stop = rl.StopDone; c.finish == "length" {
 		e.Stop = rl.StopStep
 	}
-	text = len(strings.Join(e.Tools, ""))
+	for _, tool := range e.Tools {
+		text += len(tool)
+	}
 	for _, m := range e.Messages {
 		text += len(m.Text) + len(strings.Join(m.Calls, ""))
 	}

@@ -60,8 +60,7 @@ type request struct {
 	tokensAsIDs       bool
 	conversation      *chat.Conversation // of a chat
 	skipSpecial       bool
-	counted           int64 // logprobs, see Server.count
-	changed           bool  // temperature or top_p are those of Config.Sampling instead
+	changed           bool // temperature or top_p are those of Config.Sampling instead
 }
 
 // ignoredFields change nothing in a reply. Those with values change nothing only if they have that value.

@@ -1,13 +1,14 @@
 package serve
 
 import (
-	"cmp"
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
 	"time"
+
+	"rcgrpo/stages/rl"
 )
 
 // response is the answer of both endpoints, and each event of a stream.
@@ -41,10 +42,16 @@ func respond[Choice any](s *Server, w http.ResponseWriter, q *request, choices [
 		if err := s.run(q, choices, nil); err != nil {
 			return err
 		}
+		long := 0
 		for _, c := range choices {
-			if err := cmp.Or(c.countText(), c.countNames(slices.Concat(c.echoed, c.draws)...)); err != nil {
-				return err
-			}
+			long += c.long(len(c.text), slices.Concat(c.echoed, c.draws))
+		}
+		written, err := s.write(q, long)
+		if err != nil {
+			return err
+		}
+		defer written()
+		for _, c := range choices {
 			head.Choices = append(head.Choices, whole(c))
 		}
 		head.Usage = usageOf(choices, q.choices)
@@ -53,9 +60,11 @@ func respond[Choice any](s *Server, w http.ResponseWriter, q *request, choices [
 	}
 	events := &events{w: w}
 	err = s.run(q, choices, func(c *choice, p piece) error {
-		if err := c.countNames(p.draws...); err != nil {
+		written, err := s.write(q, c.long(len(p.text), p.draws))
+		if err != nil {
 			return err
 		}
+		defer written()
 		for _, part := range parts(c, p) {
 			head.Choices = []Choice{part}
 			err := q.ctx.Err() // run ends the context of a client that reads too slowly
@@ -74,6 +83,19 @@ func respond[Choice any](s *Server, w http.ResponseWriter, q *request, choices [
 		err = events.send(head)
 	}
 	return events.end(err)
+}
+
+// write waits until a number of bytes beyond those of people's text may be written, and until written is called.
+func (s *Server) write(q *request, long int) (written func(), err error) {
+	if long > MostLong {
+		return nil, bad("max_tokens", "unsupported_value", "the tokens and logprobs of the reply have %d bytes more than %d "+
+			"and %d for each, and %d are written at once: fewer prompts, n, max_tokens or alternatives need less", long,
+			rl.BytesPerToken, nameOfLogprob, MostLong)
+	}
+	if long < 64<<10 { // it would wait for those before it, whose clients may read nothing for a minute
+		return func() {}, nil
+	}
+	return func() { s.Long.Release(int64(long)) }, s.Long.Acquire(q.ctx, int64(long))
 }
 
 // events writes server-sent events.

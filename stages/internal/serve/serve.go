@@ -46,6 +46,7 @@ type Config struct {
 	MaxBody  int64               // bytes of a request
 	Prompts  *semaphore.Weighted // bytes of requests that become prompts at once, of several servers; nil: of this one
 	Logprobs *atomic.Int64       // that replies may get, of several servers; nil: of this one
+	Long     *semaphore.Weighted // bytes of long names and texts that are written at once, of several; nil: of this one
 	Timeout  time.Duration       // of a request
 	Logf     func(format string, args ...any)
 	Log      *Log // of conversations; nil: none
@@ -59,7 +60,8 @@ type Sampling struct {
 	Reply             int // tokens of a reply
 	// Stream names the random numbers of the reply to a prompt. The client gets its error with status 429.
 	Stream func(prompt []int32) (rl.Stream, error)
-	// Left is the number of bytes that all replies may have beyond rl.BytesPerToken for each token. Then they end.
+	// Left is the number of bytes that tokens longer than rl.BytesPerToken may have beyond that, in all replies, which end
+	// then. It is not nil.
 	Left *atomic.Int64
 	// Sampled receives the reply for each Stream, without draws if it was interrupted, before the request ends.
 	Sampled func(Reply)
@@ -96,12 +98,12 @@ const mostPrompts = 4
 // mostLogprobs bounds the logprobs in memory. Each takes up to 500 bytes while its reply is written.
 const mostLogprobs = 2 << 20
 
-// nameOfLogprob is the number of bytes that the name of a logprob has on average. As many bytes of longer names count
-// as one more.
-const nameOfLogprob = 16
+// A reply or an event is written at once. Bytes of the names of its logprobs beyond nameOfLogprob on average, and bytes
+// of texts beyond those of as many tokens, take up to 30 times as much then. MostLong bounds those of all replies.
+const nameOfLogprob, MostLong = 16, 32 << 20
 
-// bytesPerLogprob is the number of bytes of an echo or a reply that count as a logprob: escaped as \u003c, and in the
-// list of tokens too, each takes up to 38 while its reply is written.
+// bytesPerLogprob is the number of bytes of an echo that count as a logprob: escaped as \u003c, and in the list of
+// tokens too, each takes up to 38 while its reply is written.
 const bytesPerLogprob = 8
 
 // New returns a server.
@@ -109,6 +111,7 @@ func New(c Config) *Server {
 	s := &Server{Config: c, mux: http.NewServeMux(), started: time.Now(), unread: time.Minute}
 	s.Prompts = cmp.Or(c.Prompts, semaphore.NewWeighted(max(c.MaxBody, mostPrompts)))
 	s.Logprobs = cmp.Or(c.Logprobs, new(atomic.Int64))
+	s.Long = cmp.Or(c.Long, semaphore.NewWeighted(MostLong))
 	s.mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 	})
@@ -286,7 +289,7 @@ func (s *Server) authorised(r *http.Request) error {
 		Message: "the header Authorization must be \"Bearer KEY\" with the key of this server"}
 }
 
-// reserve counts the replies of a request and its logprobs until release, or returns an error with status 429 if the
+// reserve counts the replies of a request and their logprobs until release, or returns an error with status 429 if the
 // requests before it leave too little.
 func (s *Server) reserve(q *request, choices []*choice) (release func(), err error) {
 	n, logprobs, most := int64(len(choices)), int64(0), int64(s.Batcher.Slots()+s.Queue)
@@ -299,38 +302,21 @@ func (s *Server) reserve(q *request, choices []*choice) (release func(), err err
 			logprobs += int64(tokens * (1 + q.top))
 		}
 	}
-	if n > most {
-		return nil, bad("n", "unsupported_value", "a request has at most %d replies on this server; got %d: fewer prompts "+
-			"or n need less", most, n)
+	if n > most || logprobs > mostLogprobs {
+		return nil, bad("n", "unsupported_value", "a request has at most %d replies on this server, which may get %d "+
+			"logprobs, with alternatives and each %d bytes of an echo; got %d and %d: fewer prompts, n, max_tokens or "+
+			"alternatives need less", most, mostLogprobs, bytesPerLogprob, n, logprobs)
 	}
 	release = func() {
 		s.replies.Add(-n)
-		s.Logprobs.Add(-q.counted)
+		s.Logprobs.Add(-logprobs)
 	}
-	err = s.count(q, logprobs)
-	if s.replies.Add(n) > most {
-		err = cmp.Or(err, s.full())
-	}
-	if err != nil {
+	replies, all := s.replies.Add(n), s.Logprobs.Add(logprobs)
+	if replies > most || all > mostLogprobs && logprobs > 0 {
 		release()
-		return nil, err
+		return nil, s.full()
 	}
 	return release, nil
-}
-
-// count counts more logprobs of a request, and returns an error if they are too many.
-func (s *Server) count(q *request, logprobs int64) error {
-	q.counted += logprobs
-	all := s.Logprobs.Add(logprobs)
-	if q.counted > mostLogprobs {
-		return bad("logprobs", "unsupported_value", "the replies of this server may get %d logprobs, with alternatives, "+
-			"each %d bytes of a text and each %d of a long name; this request asks for %d: fewer prompts, n, max_tokens or "+
-			"alternatives need less", mostLogprobs, bytesPerLogprob, nameOfLogprob, q.counted)
-	}
-	if all > mostLogprobs && logprobs > 0 {
-		return s.full()
-	}
-	return nil
 }
 
 func (s *Server) full() error {
