@@ -24,11 +24,14 @@ import (
 // settle checks a store that is a copy, and makes its folder the store's own. A store that cannot be written, or whose
 // folder has no identity, is checked each time.
 func (s *Store) settle() error {
-	var x unix.Statx_t
-	if unix.Statx(unix.AT_FDCWD, s.dir, 0, unix.STATX_INO|unix.STATX_BTIME, &x) != nil { // it does not exist
+	if !disk.Exists(s.dir) {
 		return nil
 	}
-	id, path := folderID(fmt.Sprint(x.Ino, x.Btime.Sec, x.Btime.Nsec)), s.path("folder")
+	var x unix.Statx_t
+	id, path := "", s.path("folder")
+	if unix.Statx(unix.AT_FDCWD, s.dir, 0, unix.STATX_INO|unix.STATX_BTIME, &x) == nil { // old containers refuse it
+		id = folderID(fmt.Sprint(x.Ino, x.Btime.Sec, x.Btime.Nsec))
+	}
 	own, _ := disk.ReadPlain(path, 1<<10) // a line for each kind of host
 	if id != "" && slices.Contains(strings.SplitAfter(string(own), "\n"), id) {
 		return nil

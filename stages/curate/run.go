@@ -279,6 +279,7 @@ func (c *curation) spoilt(ctx context.Context, n int, order []int, real []*rl.Tr
 	first := slices.Clone(order)
 	slices.SortStableFunc(first, func(i, j int) int { return has[c.tasks[i].ID] - has[c.tasks[j].ID] })
 	var out []*rl.Trajectory
+	work := make([]int, len(c.tasks))
 	for variant := range variants {
 		var more []int // tasks that could be spoilt; the others are not tried again
 		for _, i := range first {
@@ -288,7 +289,7 @@ func (c *curation) spoilt(ctx context.Context, n int, order []int, real []*rl.Tr
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
-			t, err := rl.Spoil(ctx, c.tasks[i], c.bench, uint64(c.job.Seed), variant)
+			t, err := rl.Spoil(ctx, c.tasks[i], c.bench, uint64(c.job.Seed), variant, &work[i])
 			if err != nil {
 				return nil, err
 			}

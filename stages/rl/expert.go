@@ -122,21 +122,21 @@ const (
 	shareTool    = 0.35
 )
 
-// spoilAttempts bounds the plans of mistakes per task and variant, and spoilWork their work: 24 of an official task
-// take 94 MB at most.
-const spoilAttempts, spoilWork = 24, 128 << 20
+// spoilAttempts bounds the plans of mistakes per task and variant, and spoilWork the work of a task: 24 plans of an
+// official one take 94 MB at most.
+const spoilAttempts, spoilWork = 24, 256 << 20
 
 // Spoil makes a failure from the ground truth of a task: it plans mistakes and executes the changed calls. The
 // result has reward 0 and describes the mistakes in Spoilt. variant numbers the failures of one task; equal
 // arguments give equal trajectories. Spoil returns nil without an error if no plan gives reward 0, as for a task
-// without classes or calls, or if the plans take too much work.
-func Spoil(ctx context.Context, task *bfcl.Task, s bfcl.Settings, seed uint64, variant int) (*Trajectory, error) {
+// without classes or calls, or if the work of all variants of the task, which it adds, is too much.
+func Spoil(ctx context.Context, task *bfcl.Task, s bfcl.Settings, seed uint64, variant int, work *int) (*Trajectory,
+	error) {
 	truth := groundTruth(task)
 	if len(task.Classes) == 0 || len(slices.Concat(truth...)) == 0 {
 		return nil, nil
 	}
-	work := 0
-	if _, err := play(ctx, task, s, truth, nil, &work); err != nil {
+	if _, err := play(ctx, task, s, truth, nil, work); err != nil {
 		return nil, err
 	}
 	// before returns the episode from before a call of the ground truth, which is played again for it: copies from
@@ -146,10 +146,10 @@ func Spoil(ctx context.Context, task *bfcl.Task, s bfcl.Settings, seed uint64, v
 			if t == turn && c == call {
 				copied = e.Clone()
 			}
-		}, &work)
+		}, work)
 		return copied
 	}
-	for attempt := 0; attempt < spoilAttempts && work < spoilWork; attempt++ {
+	for attempt := 0; attempt < spoilAttempts && *work < spoilWork; attempt++ {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
@@ -158,7 +158,7 @@ func Spoil(ctx context.Context, task *bfcl.Task, s bfcl.Settings, seed uint64, v
 		if what == "" {
 			continue
 		}
-		t, err := play(ctx, task, s, turns, nil, &work)
+		t, err := play(ctx, task, s, turns, nil, work)
 		if err != nil {
 			return nil, err
 		}

@@ -51,7 +51,7 @@ func TestSpoiltEpisodesFailAndDescribeTheirMistakes(t *testing.T) {
 	kinds := map[string]int{}
 	n := 0
 	for _, task := range drills(t, drill.Multi, 150) {
-		e := must.Get(Spoil(t.Context(), task, bfcl.Settings{}, 7, 0))(t)
+		e := must.Get(Spoil(t.Context(), task, bfcl.Settings{}, 7, 0, new(int)))(t)
 		if e == nil {
 			continue
 		}
@@ -59,7 +59,7 @@ func TestSpoiltEpisodesFailAndDescribeTheirMistakes(t *testing.T) {
 		if e.Reward != 0 || e.Origin != OriginSpoilt || e.Spoilt == "" || e.Stop != StopDone {
 			t.Errorf("%s: reward %v, origin %s, spoilt %q, stop %s", task.ID, e.Reward, e.Origin, e.Spoilt, e.Stop)
 		}
-		again, err := Spoil(t.Context(), task, bfcl.Settings{}, 7, 0)
+		again, err := Spoil(t.Context(), task, bfcl.Settings{}, 7, 0, new(int))
 		if err != nil || !reflect.DeepEqual(e, again) {
 			t.Errorf("%s: the same seed gave another trajectory", task.ID)
 		}
@@ -85,7 +85,7 @@ func TestALongGroundTruthIsSpoiltInLittleMemory(t *testing.T) {
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	must.Get(Spoil(t.Context(), task, bfcl.Settings{}, 7, 0))(t)
+	must.Get(Spoil(t.Context(), task, bfcl.Settings{}, 7, 0, new(int)))(t)
 	runtime.ReadMemStats(&after)
 	if got := after.TotalAlloc - before.TotalAlloc; got > 16<<20 {
 		t.Errorf("got %d MiB of allocations", got>>20)
@@ -114,13 +114,13 @@ func TestATaskOfMuchWorkIsSpoiltInLittleTime(t *testing.T) {
 		task.Turns[i].GroundTruth = calls
 	}
 	begin := time.Now()
-	e, err := Spoil(t.Context(), task, bfcl.Settings{}, 7, 0)
+	e, err := Spoil(t.Context(), task, bfcl.Settings{}, 7, 0, new(int))
 	if err != nil || e != nil || time.Since(begin) > 3*time.Second {
 		t.Errorf("got %v (%v) after %v, want no failure", e, err, time.Since(begin))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = Spoil(ctx, drills(t, drill.Multi, 1)[0], bfcl.Settings{}, 7, 0)
+	_, err = Spoil(ctx, drills(t, drill.Multi, 1)[0], bfcl.Settings{}, 7, 0, new(int))
 	must.Match(t, err, "context canceled")
 }
 

@@ -35,6 +35,9 @@ func DigitsWork(method string, args []py.Value) int {
 	precision, _ := py.Int(args[len(args)-1])
 	n, _ := precision.(int64)
 	n = min(max(n, 0), 20_000)
+	if method == "logarithm" && n <= 5_000 { // more are refused
+		return int(n * n / 2)
+	}
 	return int(n * n / 25)
 }
 
