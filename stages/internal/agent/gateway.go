@@ -64,7 +64,7 @@ type running struct {
 	prompts  *semaphore.Weighted // bytes of requests that become prompts at once
 	calls    *semaphore.Weighted // bytes of requests for tools at once
 	logprobs atomic.Int64        // that the replies of all episodes may get
-	long     *semaphore.Weighted // bytes of their long names and texts that are written at once
+	texts    *semaphore.Weighted // bytes of their texts that are written at once
 	sampling rl.Stopwatch
 	changed  atomic.Int64 // requests with another temperature or top_p
 
@@ -87,7 +87,7 @@ func Open(s *Settings, o Options) (*Gateway, error) {
 	}
 	g := &Gateway{o, &running{settings: s, workers: workers, address: listener.Addr().String(),
 		prompts: semaphore.NewWeighted(maxBody), calls: semaphore.NewWeighted(maxBody),
-		long: semaphore.NewWeighted(serve.MostLong), episodes: map[string]*episode{}}}
+		texts: semaphore.NewWeighted(serve.MostText), episodes: map[string]*episode{}}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/mcp/{key}", g.callTools)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
@@ -209,7 +209,7 @@ func (g *Gateway) Play(ctx context.Context, ask rl.Rollout, env rl.Env, t *rl.Tr
 	e.ctx, e.cancel = context.WithCancel(ctx)
 	e.policy = serve.New(serve.Config{Name: modelName, Batcher: g.Policy.Batcher, Codec: g.Codec,
 		Tokenizer: g.Tokenizer, Position: g.Position, Token: ask.Token, Addr: g.address, Queue: 1 << 12,
-		MaxBody: maxBody, Prompts: g.prompts, Logprobs: &g.logprobs, Long: g.long,
+		MaxBody: maxBody, Prompts: g.prompts, Logprobs: &g.logprobs, Texts: g.texts,
 		Timeout: cmp.Or(g.settings.Timeout, defaultTimeout), Logf: g.Place.Log,
 		Sampling: &serve.Sampling{Temperature: g.Policy.Temperature, TopP: cmp.Or(g.Policy.TopP, 1),
 			Reply: g.Policy.Limits.Reply, Stream: e.stream, Left: &e.left, Sampled: e.sampled}})

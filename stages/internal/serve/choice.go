@@ -63,11 +63,10 @@ func (c *choice) sample(ctx context.Context) {
 	}
 }
 
-// long returns the bytes of a text and of the names of logprobs beyond those that people's text has.
-func (c *choice) long(text int, draws []rl.Draw) int {
-	long := max(0, text-rl.BytesPerToken*len(draws))
+// textBytes returns the bytes of a text and of the names of logprobs, without nameOfLogprob for each.
+func (c *choice) textBytes(text int, draws []rl.Draw) int {
 	if !c.q.logprobs {
-		return long
+		return text
 	}
 	names := 0
 	for _, d := range draws {
@@ -76,7 +75,7 @@ func (c *choice) long(text int, draws []rl.Draw) int {
 			names += len(c.s.Tokenizer.Bytes(r.Token)) - nameOfLogprob
 		}
 	}
-	return long + max(0, names)
+	return text + max(0, names)
 }
 
 func (c *choice) signal() {

@@ -7,8 +7,6 @@ import (
 	"net/http"
 	"slices"
 	"time"
-
-	"rcgrpo/stages/rl"
 )
 
 // response is the answer of both endpoints, and each event of a stream.
@@ -42,11 +40,11 @@ func respond[Choice any](s *Server, w http.ResponseWriter, q *request, choices [
 		if err := s.run(q, choices, nil); err != nil {
 			return err
 		}
-		long := 0
+		text := 0
 		for _, c := range choices {
-			long += c.long(len(c.text), slices.Concat(c.echoed, c.draws))
+			text += c.textBytes(len(c.text), slices.Concat(c.echoed, c.draws))
 		}
-		written, err := s.write(q, long)
+		written, err := s.write(q, text)
 		if err != nil {
 			return err
 		}
@@ -60,7 +58,7 @@ func respond[Choice any](s *Server, w http.ResponseWriter, q *request, choices [
 	}
 	events := &events{w: w}
 	err = s.run(q, choices, func(c *choice, p piece) error {
-		written, err := s.write(q, c.long(len(p.text), p.draws))
+		written, err := s.write(q, c.textBytes(len(p.text), p.draws))
 		if err != nil {
 			return err
 		}
@@ -85,17 +83,16 @@ func respond[Choice any](s *Server, w http.ResponseWriter, q *request, choices [
 	return events.end(err)
 }
 
-// write waits until a number of bytes beyond those of people's text may be written, and until written is called.
-func (s *Server) write(q *request, long int) (written func(), err error) {
-	if long > MostLong {
-		return nil, bad("max_tokens", "unsupported_value", "the tokens and logprobs of the reply have %d bytes more than %d "+
-			"and %d for each, and %d are written at once: fewer prompts, n, max_tokens or alternatives need less", long,
-			rl.BytesPerToken, nameOfLogprob, MostLong)
+// write waits until a number of bytes of texts may be written; the caller calls written then.
+func (s *Server) write(q *request, text int) (written func(), err error) {
+	if text > MostText {
+		return nil, bad("max_tokens", "unsupported_value", "the texts of the reply have %d bytes, with the names of logprobs, "+
+			"and %d are written at once: fewer prompts, n, max_tokens or alternatives need less", text, MostText)
 	}
-	if long < 64<<10 { // it would wait for those before it, whose clients may read nothing for a minute
+	if text < 64<<10 { // it would wait for those before it, whose clients may read nothing for a minute
 		return func() {}, nil
 	}
-	return func() { s.Long.Release(int64(long)) }, s.Long.Acquire(q.ctx, int64(long))
+	return func() { s.Texts.Release(int64(text)) }, s.Texts.Acquire(q.ctx, int64(text))
 }
 
 // events writes server-sent events.

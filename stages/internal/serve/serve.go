@@ -46,7 +46,7 @@ type Config struct {
 	MaxBody  int64               // bytes of a request
 	Prompts  *semaphore.Weighted // bytes of requests that become prompts at once, of several servers; nil: of this one
 	Logprobs *atomic.Int64       // that replies may get, of several servers; nil: of this one
-	Long     *semaphore.Weighted // bytes of long names and texts that are written at once, of several; nil: of this one
+	Texts    *semaphore.Weighted // bytes of texts that are written at once, of several servers; nil: of this one
 	Timeout  time.Duration       // of a request
 	Logf     func(format string, args ...any)
 	Log      *Log // of conversations; nil: none
@@ -98,9 +98,9 @@ const mostPrompts = 4
 // mostLogprobs bounds the logprobs in memory. Each takes up to 500 bytes while its reply is written.
 const mostLogprobs = 2 << 20
 
-// A reply or an event is written at once. Bytes of the names of its logprobs beyond nameOfLogprob on average, and bytes
-// of texts beyond those of as many tokens, take up to 30 times as much then. MostLong bounds those of all replies.
-const nameOfLogprob, MostLong = 16, 32 << 20
+// A reply or an event is written at once. The bytes of its texts, and of the names of its logprobs beyond nameOfLogprob
+// on average, take up to 30 times as much then. MostText bounds those of all replies.
+const nameOfLogprob, MostText = 16, 32 << 20
 
 // bytesPerLogprob is the number of bytes of an echo that count as a logprob: escaped as \u003c, and in the list of
 // tokens too, each takes up to 38 while its reply is written.
@@ -111,7 +111,7 @@ func New(c Config) *Server {
 	s := &Server{Config: c, mux: http.NewServeMux(), started: time.Now(), unread: time.Minute}
 	s.Prompts = cmp.Or(c.Prompts, semaphore.NewWeighted(max(c.MaxBody, mostPrompts)))
 	s.Logprobs = cmp.Or(c.Logprobs, new(atomic.Int64))
-	s.Long = cmp.Or(c.Long, semaphore.NewWeighted(MostLong))
+	s.Texts = cmp.Or(c.Texts, semaphore.NewWeighted(MostText))
 	s.mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 	})
