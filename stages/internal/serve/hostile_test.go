@@ -308,29 +308,6 @@ func TestATornRowOfALogHidesNoOther(t *testing.T) {
 	}
 }
 
-func TestALogContinuesBehindATornRow(t *testing.T) {
-	path := filepath.Join(t.TempDir(), rl.TrajectoriesFile)
-	must.OK(t, os.WriteFile(path, []byte("a file of the user"), 0o600))
-	_, err := NewLog(path)
-	must.Match(t, err, "is no log that can be continued")
-	must.OK(t, os.Remove(path))
-	for i := range 4 {
-		l := must.Get(NewLog(path))(t)
-		must.OK(t, l.write(&rl.Trajectory{Task: fmt.Sprint("served_", i)}))
-		whole := must.Get(os.ReadFile(path))(t)
-		switch i {
-		case 1:
-			must.OK(t, os.WriteFile(path, whole[:len(whole)-7], 0o600))
-		case 2:
-			must.OK(t, os.WriteFile(path, append(whole, make([]byte, 4096)...), 0o600)) // after a power cut
-		}
-	}
-	got := logRows(t, path)
-	if len(got) != 3 || !strings.Contains(got[1], "served_2") || !strings.Contains(got[2], "served_3") {
-		t.Errorf("got %.200q, want all rows but the torn one", got)
-	}
-}
-
 // The server may be killed hours after its last request.
 func TestAConversationIsWrittenAMinuteAfterItsLastReply(t *testing.T) {
 	s := newLab(t, "qwen", 1, nil, nil).Server

@@ -1,15 +1,11 @@
 package serve
 
 import (
-	"bufio"
 	"bytes"
-	"compress/flate"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -52,49 +48,10 @@ type logged struct {
 	bytes     int  // in memory: texts, and 9 for the id, mask and logprob of a token
 }
 
-// NewLog returns a log with the file path, to which rows are appended. A row that a power cut has torn is removed, or no
-// reader would find those behind it.
+// NewLog returns a log with the file path, to which rows are appended.
 func NewLog(path string) (*Log, error) {
 	l := &Log{path: path}
-	if err := mend(path); err != nil {
-		return nil, err
-	}
 	return l, l.write(nil) // an unusable path is an error before the first request
-}
-
-// mend removes what is behind the last whole member of a gzip file, if it exists.
-func mend(path string) error {
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	r, end := bufio.NewReader(f), int64(0)
-	for {
-		z, err := gzip.NewReader(r)
-		if err == nil {
-			z.Multistream(false)
-			_, err = io.Copy(io.Discard, z)
-		}
-		torn := errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, gzip.ErrChecksum) ||
-			errors.As(err, new(flate.CorruptInputError)) || errors.Is(err, gzip.ErrHeader) && end > 0
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case torn:
-			return f.Truncate(end)
-		case err != nil:
-			return fmt.Errorf("%s is no log that can be continued: %w", path, err)
-		}
-		at, err := f.Seek(0, io.SeekCurrent)
-		if err != nil {
-			return err
-		}
-		end = at - int64(r.Buffered())
-	}
 }
 
 // add appends the reply of a choice.
