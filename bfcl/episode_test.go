@@ -267,8 +267,27 @@ func TestAnExhaustedGroundTruthExecutesNothing(t *testing.T) {
 	}
 	before := e.truth.work
 	o := e.truth.run("post_tweet('t')")
-	if work := e.truth.work - before; o.Exception != "MemoryError" || work != callWork+textWork*len(o.Text) {
+	work := e.truth.work - before
+	if o.Exception != "MemoryError" || work != callWork+len("post_tweet('t')")+textWork*len(o.Text) {
 		t.Errorf("a call after the limit replies %q, its work is %d", o.Text, work)
+	}
+}
+
+// The executor writes the id of the task before each name of a tool, which is parsed then. Stocks can be a list.
+func TestTextsAndSearchesOfCallsAreWork(t *testing.T) {
+	task := filesTask()
+	task.ID = strings.Repeat("i", 256)
+	e := start(t, task, Settings{})
+	e.policy.run("[" + strings.Repeat("ls(),", 1000) + "!")
+	if got := e.policy.work; got < 1000*256*parseWork {
+		t.Errorf("a call whose text becomes 256 kB has the work %d", got)
+	}
+	numbers := make([]int, 3000)
+	task.Classes = []string{"TradingBot"}
+	task.InitialConfig = must.Get(json.Marshal(map[string]any{"TradingBot": map[string]any{"stocks": numbers}}))(t)
+	o := start(t, task, Settings{}).policy.run("notify_price_change('" + strings.Repeat("a", 400) + "', 1)")
+	if o.Exception != "MemoryError" {
+		t.Errorf("a search for 400 symbols among 3,000 replies %.100q", o.Text)
 	}
 }
 

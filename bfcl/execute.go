@@ -137,11 +137,12 @@ type instances struct {
 // The limits, as py.Weigh counts, are far above any official task: values take several times as much memory, in
 // hundreds of episodes at once. A call beyond a limit raises a MemoryError, and the episode is abandoned.
 const (
-	maxValue = api.MaxReply // limit of the arguments of a call, and of its result
-	maxState = 512 << 10    // limit of the state of all instances, after each call
-	maxWork  = 128 << 20    // limit of the work of all calls of one side of an episode
-	textWork = 16           // work of a byte of a result, as a value and as text: memory has several results at once
-	callWork = 1 << 10      // work of a text that is run, and of each call of a tool in it, besides the bytes
+	maxValue  = api.MaxReply // limit of the arguments of a call, and of its result
+	maxState  = 512 << 10    // limit of the state of all instances, after each call
+	maxWork   = 128 << 20    // limit of the work of all calls of one side of an episode
+	textWork  = 16           // work of a byte of a result, as a value and as text: memory has several results at once
+	parseWork = 4            // work of a byte that is parsed
+	callWork  = 1 << 10      // work of a text that is run, and of each call of a tool in it, besides the bytes
 )
 
 // weigh adds the bytes of values to the work of the episode. It returns a MemoryError that begins with what if the
@@ -301,7 +302,7 @@ func failed(err error) Outcome {
 // value returns the value of a call string. A tool called with literals is called directly; any
 // other text is rewritten and evaluated.
 func (in *instances) value(call string) (py.Value, error) {
-	if in.work += callWork; in.exhausted || in.work > maxWork { // a ground truth is not abandoned
+	if in.work += callWork + len(call); in.exhausted || in.work > maxWork { // a ground truth is not abandoned
 		return nil, py.Raise("MemoryError", "the calls before it exceed a limit")
 	}
 	if t, i, args, keywords := in.literalCall(call); i >= 0 {
@@ -323,6 +324,7 @@ func (in *instances) evaluate(call string) (py.Value, error) {
 		}
 		return ""
 	})
+	in.work += parseWork * len(text) // each name of a tool becomes one with the id of the task
 	if name := bannedName(text); name != "" {
 		return nil, py.Raise("Exception", "Function call %s is not allowed.", name)
 	}

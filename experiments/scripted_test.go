@@ -363,7 +363,7 @@ func (s *scripted) episode(task *bfcl.Task, right bool, variant int) (rl.Traject
 	var e *rl.Trajectory
 	var err error
 	if !right {
-		e, err = rl.Spoil(task, s.bench, 1, variant)
+		e, err = rl.Spoil(context.Background(), task, s.bench, 1, variant, new(int))
 	}
 	if err == nil && e == nil { // also a task that cannot be spoilt
 		e, err = rl.Expert(task, s.bench)

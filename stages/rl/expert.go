@@ -153,7 +153,7 @@ func Spoil(ctx context.Context, task *bfcl.Task, s bfcl.Settings, seed uint64, v
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		d := &dice{stream: newStream(forSpoiling, seed, hash(task.ID), uint64(variant), uint64(attempt))}
+		d := &dice{work: work, stream: newStream(forSpoiling, seed, hash(task.ID), uint64(variant), uint64(attempt))}
 		turns, what := d.plan(truth, before)
 		if what == "" {
 			continue
@@ -173,6 +173,7 @@ func Spoil(ctx context.Context, task *bfcl.Task, s bfcl.Settings, seed uint64, v
 type dice struct {
 	stream Stream
 	n      int
+	work   *int // of the calls that are tried
 }
 
 func (d *dice) float() float64 {
@@ -249,7 +250,10 @@ func (d *dice) otherTool(call string, e *bfcl.Episode) string {
 		k := d.below(len(tools))
 		other = tools[k] + call[open:]
 		tools = slices.Delete(tools, k, k+1)
-		if _, errs, err := e.Clone().Step([]string{other}); err == nil && errs == 0 {
+		tried := e.Clone()
+		_, errs, err := tried.Step([]string{other})
+		*d.work += tried.Work() - e.Work()
+		if err == nil && errs == 0 {
 			return other
 		}
 	}

@@ -305,8 +305,16 @@ func (b *tradingBot) price(symbol py.Value) py.Value {
 	return setting(asDict(stock, "get"), "price", int64(0))
 }
 
+// maxSearches limits the comparisons of notify where the stocks are a list or text, as a stranger's state may have
+// them.
+const maxSearches = 1 << 20
+
 // notify returns the symbols whose price changed by at least threshold in either direction.
 func (b *tradingBot) notify(symbols, threshold py.Value) py.Value {
+	_, index := b.stocks.(*py.Dict)
+	if n, err := py.Len(b.stocks); err == nil && !index && n*len(try(py.Iterate(symbols))) > maxSearches {
+		panic(py.Raise("MemoryError", "the search for the symbols takes more than %d comparisons", maxSearches))
+	}
 	changed := chosen(symbols, func(symbol py.Value) bool { return b.moved(symbol, threshold) })
 	if len(changed) == 0 {
 		return py.NewDict("notification", "No significant price changes in the selected stocks.")

@@ -119,6 +119,9 @@ func (g *Gateway) callTools(w http.ResponseWriter, r *http.Request) {
 	if err == nil && weight > maxBody {
 		err = errors.New("the request has too many objects and values")
 	}
+	if v := r.Header.Get("Mcp-Protocol-Version"); err == nil && v > environment.SessionVersion {
+		err = errors.New("unsupported protocol version " + v) // clients take an earlier one then
+	}
 	if err == nil && bytes.HasPrefix(bytes.TrimSpace(body), []byte("[")) { // each may ask for the list of tools
 		err = errors.New("the request is a batch of messages: send one after another")
 	}

@@ -3,6 +3,7 @@ package agent
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -517,11 +518,13 @@ func TestNoAgentHoldsAConnectionToTheTools(t *testing.T) {
 	h.Start()
 	defer h.Close()
 	for body, want := range map[string]string{"whole": "200 OK", "half": "400 Bad Request",
-		strings.Repeat("[],", 50_000): "too many objects", ` [{"id": 1}]`: "a batch of messages"} {
+		strings.Repeat("[],", 50_000): "too many objects", ` [{"id": 1}]`: "a batch of messages",
+		"later\r\nMcp-Protocol-Version: 2026-07-28": "unsupported protocol version"} {
 		conn := must.Get(net.Dial("tcp", h.Listener.Addr().String()))(t)
 		must.OK(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
-		fmt.Fprintf(conn, "POST /mcp/k HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s",
-			max(5, len(body)), body)
+		body, header, _ := strings.Cut(body, "\r\n")
+		fmt.Fprintf(conn, "POST /mcp/k HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n%s\r\n\r\n%s",
+			max(5, len(body)), cmp.Or(header, "X: y"), body)
 		reply := string(must.Get(io.ReadAll(conn))(t))
 		if !strings.Contains(reply, want) {
 			t.Errorf("%.9s: got %q, want %s", body, reply, want)

@@ -37,8 +37,8 @@ type Server struct {
 	Score   []string          `json:"score,omitempty"`   // words of the command that scores; none: the expected calls
 }
 
-// sessionVersion is the latest version of the protocol in which a connection is a session.
-const sessionVersion = "2025-11-25"
+// SessionVersion is the latest version of the protocol in which a connection is a session.
+const SessionVersion = "2025-11-25"
 
 // Servers plays the episodes of tasks whose tools belong to a server of the Model Context Protocol. Each episode has a
 // session of its own, and starts the server, if it has no URL, in a copy of the program's folder. Servers implements
@@ -193,7 +193,7 @@ func (s *Servers) connect(ctx context.Context, task string) (*session, error) {
 	limited, cancel := context.WithTimeout(ctx, s.described.Start)
 	defer cancel()
 	defer context.AfterFunc(limited, o.cancel)() // Connect writes, and waits for its answers, without a limit
-	options := &mcp.ClientSessionOptions{ProtocolVersion: sessionVersion}
+	options := &mcp.ClientSessionOptions{ProtocolVersion: SessionVersion}
 	o.ClientSession, err = newClient().Connect(limited, transport, options)
 	if err == nil {
 		err = o.readTools(limited)
@@ -351,8 +351,8 @@ func (b *bounded) Read(p []byte) (int, error) {
 
 // readTools lists the tools of the server.
 func (o *session) readTools(ctx context.Context) error {
-	if v := o.InitializeResult().ProtocolVersion; v > sessionVersion { // lists of which may be cached, without end
-		return fmt.Errorf("the server answers with version %s of the protocol, later than %s", v, sessionVersion)
+	if v := o.InitializeResult().ProtocolVersion; v > SessionVersion { // lists of which may be cached, without end
+		return fmt.Errorf("the server answers with version %s of the protocol, later than %s", v, SessionVersion)
 	}
 	o.names = map[string]string{}
 	for tool, err := range o.Tools(ctx, nil) {

@@ -712,7 +712,7 @@ func TestOneResultIsWrittenAtATime(t *testing.T) {
 	<-ended
 }
 
-// In the version after sessionVersion, the SDK keeps lists: a page without tools that is its own next page never ends.
+// In the version after SessionVersion, the SDK keeps lists: a page without tools that is its own next page never ends.
 func TestServersWithoutSessionsAreRefused(t *testing.T) {
 	at := addressed(t, answers("initialize", `{"protocolVersion": "2026-07-28", "capabilities": {}, "serverInfo": {}}`))
 	s, _ := notes(t, map[string]string{}, at)
@@ -897,7 +897,7 @@ func FuzzServers(f *testing.F) {
 		defer cancel()
 		transport := &mcp.IOTransport{Reader: io.NopCloser(strings.NewReader(string(text))), Writer: discard{},
 			MaxLineLength: 1 << 16}
-		s, err := newClient().Connect(ctx, transport, &mcp.ClientSessionOptions{ProtocolVersion: sessionVersion})
+		s, err := newClient().Connect(ctx, transport, &mcp.ClientSessionOptions{ProtocolVersion: SessionVersion})
 		if err == nil {
 			o := &session{ClientSession: s}
 			if err := o.readTools(ctx); err == nil && len(o.tools.all) == 0 {

@@ -86,8 +86,8 @@ func respond[Choice any](s *Server, w http.ResponseWriter, q *request, choices [
 // write waits until a number of bytes of texts may be written; the caller calls written then.
 func (s *Server) write(q *request, text int) (written func(), err error) {
 	if text > MostText {
-		return nil, bad("max_tokens", "unsupported_value", "the texts of the reply have %d bytes, with the names of logprobs, "+
-			"and %d are written at once: fewer prompts, n, max_tokens or alternatives need less", text, MostText)
+		return nil, bad("max_tokens", "unsupported_value", "the texts of the reply have %d bytes, with the names of "+
+			"logprobs, and %d are written at once: fewer prompts, n, max_tokens or alternatives need less", text, MostText)
 	}
 	if text < 64<<10 { // it would wait for those before it, whose clients may read nothing for a minute
 		return func() {}, nil
