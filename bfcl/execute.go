@@ -128,8 +128,9 @@ type instances struct {
 	entangled bool
 	weights   []int // of the state of each instance after its last call
 
-	work      int  // bytes that calls and comparisons so far have read and written, plus callWork for each call
-	exhausted bool // a call exceeded one of the limits below
+	work      int       // bytes that calls and comparisons so far have read and written, plus callWork for each call
+	counted   time.Time // until when the time of the calls is part of work
+	exhausted bool      // a call exceeded one of the limits below
 }
 
 // A model writes the calls, so an episode must not take the memory or the hours of the machine that trains. Each call
@@ -142,6 +143,7 @@ const (
 	maxWork   = 128 << 20    // limit of the work of all calls of one side of an episode
 	textWork  = 16           // work of a byte of a result, as a value and as text: memory has several results at once
 	parseWork = 4            // work of a byte that is parsed
+	timeWork  = 75           // nanoseconds that count as a byte of work: ten seconds are maxWork
 	callWork  = 1 << 10      // work of a text that is run, and of each call of a tool in it, besides the bytes
 )
 
@@ -151,6 +153,14 @@ func (in *instances) weigh(what string, limit int, values ...py.Value) error {
 	w := py.Weigh(limit, values...)
 	in.work += w
 	return in.check(what, w, limit)
+}
+
+// spend adds the time since the last count, which is far less than the bytes in any honest episode. So work that
+// nothing else counts has an end. A second at most counts for a call, because a process may be stopped for a while.
+func (in *instances) spend() {
+	now := time.Now()
+	in.work += int(min(now.Sub(in.counted), time.Second) / timeWork)
+	in.counted = now
 }
 
 // check is weigh for a size that the work already contains.
@@ -198,6 +208,7 @@ func (in *instances) call(t tool, i int, args []py.Value) (v py.Value, err error
 		return nil, err
 	}
 	v, err = t.method.Call(in.list[i], args)
+	in.spend()
 	w := py.Weigh(maxValue, v)
 	in.work += textWork * w
 	if e := in.check("the texts of a result", w, maxValue); e != nil {
@@ -222,7 +233,7 @@ func (w *world) start(name string) *instances {
 func newInstances(w *world, name string) *instances {
 	n := len(w.instances)
 	return &instances{world: w, name: name, list: make([]api.Instance, n), touched: make([]bool, n),
-		weights: make([]int, n)}
+		weights: make([]int, n), counted: time.Now()}
 }
 
 func (in *instances) clone(m *py.Memo) *instances {
@@ -273,6 +284,8 @@ func (o Outcome) Unsupported() bool { return o.Exception == py.UnsupportedClass 
 
 // run executes one call string (bfcl/SPEC.md 5). Side effects before an exception persist.
 func (in *instances) run(call string) Outcome {
+	in.counted = time.Now()
+	defer in.spend()
 	v, err := in.value(call)
 	text := ""
 	if err == nil {

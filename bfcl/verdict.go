@@ -2,6 +2,7 @@ package bfcl
 
 import (
 	"fmt"
+	"time"
 
 	"rcgrpo/bfcl/internal/py"
 )
@@ -63,9 +64,11 @@ func (e *Episode) check(truth *instances, k int, policyEmpty bool) TurnCheck {
 	for i, class := range e.task.Classes {
 		attrs := e.differing[i] // The last comparison holds until a call touches one of the two instances.
 		if !e.policy.untouched(i) || !truth.untouched(i) {
+			e.policy.counted = time.Now()
 			attrs = differingAttrs(truth.list[i], e.policy.list[i])
 			if truth == e.truth { // A comparison with a clone says nothing about the episode itself.
 				e.policy.work += e.policy.weights[i]
+				e.policy.spend()
 				e.differing[i] = attrs
 				e.policy.touched[i], truth.touched[i] = false, false
 			}
