@@ -230,8 +230,8 @@ func (e *Episode) encode(attrs func(api.Instance) []api.Attr) ([]json.RawMessage
 }
 
 // Work returns the bytes that the calls so far and the comparisons have read and written. An official ground truth
-// takes less than 3 MB; an episode that takes more than 128 MiB is abandoned.
-func (e *Episode) Work() int { return e.policy.work }
+// takes less than 3 MB; an episode that takes more than 128 MiB, or ten seconds, is abandoned.
+func (e *Episode) Work() int { return e.policy.total() }
 
 // Done reports whether the episode has ended.
 func (e *Episode) Done() bool { return e.stop != "" }

@@ -128,9 +128,10 @@ type instances struct {
 	entangled bool
 	weights   []int // of the state of each instance after its last call
 
-	work      int       // bytes that calls and comparisons so far have read and written, plus callWork for each call
-	counted   time.Time // until when the time of the calls is part of work
-	exhausted bool      // a call exceeded one of the limits below
+	work      int           // bytes that calls and comparisons so far have read and written, plus callWork for each call
+	spent     time.Duration // that they have taken, until counted
+	counted   time.Time
+	exhausted bool // a call exceeded one of the limits below
 }
 
 // A model writes the calls, so an episode must not take the memory or the hours of the machine that trains. Each call
@@ -143,7 +144,7 @@ const (
 	maxWork   = 128 << 20    // limit of the work of all calls of one side of an episode
 	textWork  = 16           // work of a byte of a result, as a value and as text: memory has several results at once
 	parseWork = 4            // work of a byte that is parsed
-	timeWork  = 75           // nanoseconds that count as a byte of work: ten seconds are maxWork
+	timeWork  = 75           // nanoseconds that are a byte of work: ten seconds are maxWork
 	callWork  = 1 << 10      // work of a text that is run, and of each call of a tool in it, besides the bytes
 )
 
@@ -155,20 +156,23 @@ func (in *instances) weigh(what string, limit int, values ...py.Value) error {
 	return in.check(what, w, limit)
 }
 
-// spend adds the time since the last count, which is far less than the bytes in any honest episode. So work that
-// nothing else counts has an end. A second at most counts for a call, because a process may be stopped for a while.
+// spend counts the time of a call, of which a second at most, because a process may be stopped for a while.
 func (in *instances) spend() {
 	now := time.Now()
-	in.work += int(min(now.Sub(in.counted), time.Second) / timeWork)
+	in.spent += min(now.Sub(in.counted), time.Second)
 	in.counted = now
 }
+
+// total returns the work in bytes, or the time if that is more: work that nothing else counts has an end. In honest
+// episodes the bytes are far more, so that no result depends on time.
+func (in *instances) total() int { return max(in.work, int(in.spent/timeWork)) }
 
 // check is weigh for a size that the work already contains.
 func (in *instances) check(what string, size, limit int) error {
 	switch {
 	case size > limit:
 		return py.Raise("MemoryError", "%s: more than %d bytes", what, limit)
-	case in.work > maxWork:
+	case in.total() > maxWork:
 		return py.Raise("MemoryError", "the calls of the episode take more than %d bytes", maxWork)
 	}
 	return nil
@@ -244,7 +248,7 @@ func (in *instances) clone(m *py.Memo) *instances {
 	copy(c.touched, in.touched)
 	copy(c.weights, in.weights)
 	c.entangled = in.entangled
-	c.work, c.exhausted = in.work, in.exhausted
+	c.work, c.spent, c.exhausted = in.work, in.spent, in.exhausted
 	return c
 }
 
@@ -315,7 +319,7 @@ func failed(err error) Outcome {
 // value returns the value of a call string. A tool called with literals is called directly; any
 // other text is rewritten and evaluated.
 func (in *instances) value(call string) (py.Value, error) {
-	if in.work += callWork + len(call); in.exhausted || in.work > maxWork { // a ground truth is not abandoned
+	if in.work += callWork + len(call); in.exhausted || in.total() > maxWork { // a ground truth is not abandoned
 		return nil, py.Raise("MemoryError", "the calls before it exceed a limit")
 	}
 	if t, i, args, keywords := in.literalCall(call); i >= 0 {

@@ -122,9 +122,9 @@ const (
 	shareTool    = 0.35
 )
 
-// spoilAttempts bounds the plans of mistakes per task and variant, and spoilWork the work of a task: 24 plans of an
-// official one take 94 MB at most.
-const spoilAttempts, spoilWork = 24, 256 << 20
+// spoilAttempts bounds the plans of mistakes per task and variant, and spoilWork the work of a task: 64 variants of an
+// official one take 270 MB at most.
+const spoilAttempts, spoilWork = 24, 512 << 20
 
 // Spoil makes a failure from the ground truth of a task: it plans mistakes and executes the changed calls. The
 // result has reward 0 and describes the mistakes in Spoilt. variant numbers the failures of one task; equal
