@@ -36,7 +36,11 @@ func (s *Store) settle() error {
 	if id != "" && slices.Contains(strings.SplitAfter(string(own), "\n"), id) {
 		return nil
 	}
-	if err := s.checkEntries(); err != nil {
+	why := "the store has come here from elsewhere"
+	if id == "" {
+		why = "whether the store is yours is not known without a home folder"
+	}
+	if err := s.checkEntries(why); err != nil {
 		return err
 	}
 	if id != "" {
@@ -49,19 +53,22 @@ func (s *Store) settle() error {
 // secret of the user, because inodes may be small numbers (sshfs) and a file system may come with the store (an image).
 // Without a home folder the id is "".
 func folderID(numbers string) string {
-	home, state := os.Getenv("HOME"), os.Getenv("XDG_STATE_HOME")
-	if state == "" && home != "" {
-		state = filepath.Join(home, ".local", "state")
-	}
-	if !filepath.IsAbs(state) {
+	dir := disk.StateFolder()
+	if dir == "" {
 		return ""
 	}
-	dir := filepath.Join(state, "rcgrpo")
 	path := filepath.Join(dir, "folders")
 	secret, err := disk.ReadPlain(path, 1<<10)
+	if err == nil && len(secret) == 0 { // after a power cut
+		err = errors.Join(os.Remove(path), fs.ErrNotExist)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
-		secret = []byte(rand.Text())
-		err = errors.Join(os.MkdirAll(dir, 0o700), disk.Overwrite(dir, path, secret))
+		mine := path + "." + rand.Text()
+		if os.MkdirAll(dir, 0o700) == nil && disk.WriteFile(mine, []byte(rand.Text()), 0o600) == nil {
+			disk.LinkOnce(mine, path) // another process may be first
+			os.Remove(mine)
+		}
+		secret, err = disk.ReadPlain(path, 1<<10)
 	}
 	if err != nil || len(secret) == 0 {
 		return ""
@@ -72,7 +79,7 @@ func folderID(numbers string) string {
 // checkEntries returns an error for the first entry of the store that is no plain file, no folder, and no link from the
 // log of a stage to another log: a run has such a link for a stage that it has adopted. No link leads to a folder, so
 // each leads later where it leads now.
-func (s *Store) checkEntries() error {
+func (s *Store) checkEntries(why string) error {
 	root, err := filepath.EvalSymlinks(s.dir) // the user may have a link to the whole store
 	if err != nil {
 		return err
@@ -94,7 +101,7 @@ func (s *Store) checkEntries() error {
 				return nil
 			}
 		}
-		return fmt.Errorf("%s is no plain file, and the store has come here from elsewhere: remove it, or name another "+
-			"folder (store { path } in the site file)", path)
+		return fmt.Errorf("%s is no plain file, and %s: remove it, or name another folder (store { path } in the site file)",
+			path, why)
 	})
 }

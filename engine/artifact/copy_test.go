@@ -3,6 +3,8 @@ package artifact
 import (
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -72,6 +74,15 @@ func TestTheIdentityOfAFolderIsSecret(t *testing.T) {
 		t.Errorf("the identity %q is missing, changes, or is that of others", id)
 	}
 	wantEqual(t, "without a home folder", at("", "4 0 0"), "")
+	ids := make([]string, 8) // of the first commands at once
+	t.Setenv("HOME", t.TempDir())
+	var all sync.WaitGroup
+	for i := range ids {
+		all.Go(func() { ids[i] = folderID("4 0 0") })
+	}
+	if all.Wait(); len(slices.Compact(ids)) != 1 || ids[0] == "" {
+		t.Errorf("got %q, want one identity", ids)
+	}
 }
 
 // A program may make links in its scratch folder, and a run that adopts a stage has a link to its log.

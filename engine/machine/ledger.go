@@ -66,22 +66,16 @@ func (f *LeaseFile) File() *os.File { return f.file }
 // leasesVariable names the environment variable that overrides the folder of the ledger.
 const leasesVariable = "RCGRPO_LEASES"
 
-// ledgerFolders returns the candidate folders of the ledger; the first usable one is the ledger. The user's
-// state folder is best: it survives logouts, unlike $XDG_RUNTIME_DIR, and is not cleaned by age, unlike /tmp.
-// Machines may share it, so the folder's name contains the host name. $TMPDIR may differ between shells. /tmp
+// ledgerFolders returns the candidate folders of the ledger; the first usable one is the ledger. The user's state folder
+// is best. Machines may share it, so the folder's name contains the host name. $TMPDIR may differ between shells. /tmp
 // serves users without a home folder, or with one on a file system without locks.
 func ledgerFolders() []string {
 	if dir := os.Getenv(leasesVariable); dir != "" {
 		return []string{dir}
 	}
 	var folders []string
-	home, state := os.Getenv("HOME"), os.Getenv("XDG_STATE_HOME")
-	if !filepath.IsAbs(state) {
-		state = filepath.Join(home, ".local", "state")
-	}
-	// sudo may keep the HOME of another user.
-	if info, err := os.Stat(home); err == nil && filepath.IsAbs(home) && ownFile(info) {
-		folders = append(folders, filepath.Join(state, "rcgrpo", "leases-"+url.PathEscape(proc.HostName())))
+	if state := disk.StateFolder(); state != "" {
+		folders = append(folders, filepath.Join(state, "leases-"+url.PathEscape(proc.HostName())))
 	}
 	return append(folders, filepath.Join("/tmp", fmt.Sprintf("rcgrpo-%d", os.Getuid())))
 }

@@ -18,7 +18,7 @@ import (
 
 // inherited are the variables of the engine that Slurm's commands and jobs get. Others may be secret, or belong to a
 // job in which the engine itself runs.
-var inherited = []string{"PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "SLURM_CONF"}
+var inherited = []string{"PATH", "HOME", "XDG_STATE_HOME", "USER", "LOGNAME", "TMPDIR", "SLURM_CONF"}
 
 // environment returns the variables of Slurm's commands, which sbatch passes on to the job.
 func (x *Executor) environment() []string {

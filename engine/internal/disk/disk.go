@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -148,6 +149,21 @@ func LinkOnce(temporary, path string) error {
 		return nil
 	}
 	return err
+}
+
+// StateFolder is the folder for what the commands of this user remember; it survives logouts, unlike $XDG_RUNTIME_DIR,
+// and is not cleaned by age, unlike /tmp. It is "" for users without a home folder of their own: sudo may keep the HOME
+// of another user.
+func StateFolder() string {
+	home, state := os.Getenv("HOME"), os.Getenv("XDG_STATE_HOME")
+	if !filepath.IsAbs(state) {
+		state = filepath.Join(home, ".local", "state")
+	}
+	info, err := os.Stat(home)
+	if err != nil || !filepath.IsAbs(home) || int(info.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() {
+		return ""
+	}
+	return filepath.Join(state, "rcgrpo")
 }
 
 // TempPattern matches the temporary names of Replace.
