@@ -66,9 +66,9 @@ func (f *LeaseFile) File() *os.File { return f.file }
 // leasesVariable names the environment variable that overrides the folder of the ledger.
 const leasesVariable = "RCGRPO_LEASES"
 
-// ledgerFolders returns the candidate folders of the ledger; the first usable one is the ledger. The user's state folder
-// is best. Machines may share it, so the folder's name contains the host name. $TMPDIR may differ between shells. /tmp
-// serves users without a home folder, or with one on a file system without locks.
+// ledgerFolders returns the candidate folders of the ledger; the first usable one is the ledger. The user's state
+// folder is best. Machines may share it, so the folder's name contains the host name. $TMPDIR may differ between
+// shells. /tmp serves users without a home folder, or with one on a file system without locks.
 func ledgerFolders() []string {
 	if dir := os.Getenv(leasesVariable); dir != "" {
 		return []string{dir}

@@ -123,7 +123,7 @@ const (
 )
 
 // spoilAttempts bounds the plans of mistakes per task and variant, and spoilWork the work of a task: 64 variants of an
-// official one take 270 MB at most.
+// official one take 380 MB at most.
 const spoilAttempts, spoilWork = 24, 512 << 20
 
 // Spoil makes a failure from the ground truth of a task: it plans mistakes and executes the changed calls. The
