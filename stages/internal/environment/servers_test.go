@@ -621,7 +621,10 @@ func TestRequestsOfServersAreNotSentBack(t *testing.T) {
 		switch q.Method {
 		case "tools/list":
 			w.Header().Set("Content-Type", "text/event-stream")
-			fmt.Fprintf(w, request+`data: {"jsonrpc":"2.0","id":%s,"result":{"tools":[{"name":"a",`+
+			io.WriteString(w, request)
+			w.(http.Flusher).Flush()
+			time.Sleep(300 * time.Millisecond) // the client sends it back, or has answered
+			fmt.Fprintf(w, `data: {"jsonrpc":"2.0","id":%s,"result":{"tools":[{"name":"a",`+
 				`"inputSchema":{"type":"object"}}]}}`+"\n\n", q.ID)
 		case "completion/complete":
 			back = true

@@ -262,12 +262,17 @@ func TestAFileWithManyNamesInAStateIsReadOnce(t *testing.T) {
 	if got := Steps() - before; got != alone {
 		t.Errorf("%d pieces are read, want %d as with one name", got, alone)
 	}
+	s.Files["../../../precious"] = file{}
+	writeState(t, state, s)
+	_, err := c.whole(state)
+	must.Match(t, err, "is no file of the state")
+	delete(s.Files, "../../../precious")
 	for name, m := range s.Rows {
 		s.Rows["x/../"+name] = m
 		break
 	}
 	writeState(t, state, s)
-	_, err := c.whole(state)
+	_, err = c.whole(state)
 	must.Match(t, err, "is no file of rows")
 }
 

@@ -225,7 +225,7 @@ func (t *Scratch) whole(dir string) (s state, err error) {
 func unchanged(dir string, files, read map[string]file) error {
 	for name, want := range files {
 		path := filepath.Join(dir, filepath.FromSlash(name))
-		if !filepath.IsLocal(name) { // /proc has many names of a file
+		if !filepath.IsLocal(filepath.FromSlash(name)) {
 			return fmt.Errorf("%q is no file of the state", name)
 		}
 		if _, ok := read[path]; !ok {
