@@ -38,7 +38,7 @@ func (s *Store) settle() error {
 	}
 	why := "the store has come here from elsewhere"
 	if id == "" {
-		why = "whether the store is yours is not known without a home folder"
+		why = "without a home folder and statx it is not known whether the store is yours"
 	}
 	if err := s.checkEntries(why); err != nil {
 		return err
