@@ -180,7 +180,7 @@ func (a *attempt) startBeat(replaced func()) (stop func()) {
 }
 
 // awaitOthers waits until the attempts before this one have ended, by their exit files or because they show no sign of
-// life. It waits for all at once: a copied store may have any number.
+// life. The silence of all begins at once, so many take the time of one: a copied store may have any number.
 func (a *attempt) awaitOthers(ctx context.Context) error {
 	before := make([]*attempt, a.n-1)
 	for i := range before {

@@ -35,10 +35,13 @@ func DigitsWork(method string, args []py.Value) int {
 	precision, _ := py.Int(args[len(args)-1])
 	n, _ := precision.(int64)
 	n = min(max(n, 0), 20_000)
-	if method == "logarithm" && n <= 5_000 { // more are refused
-		return int(n * n / 2)
+	if method == "square_root" {
+		return int(n * n / 25)
 	}
-	return int(n * n / 25)
+	if n > 5_000 { // py refuses them
+		return 0
+	}
+	return int(n * n / 2)
 }
 
 // mathAPI implements MathAPI (bfcl/SPEC.md 13.2). It is stateless.

@@ -89,7 +89,7 @@ func (s *Server) write(q *request, text int) (written func(), err error) {
 		return nil, bad("max_tokens", "unsupported_value", "the texts of the reply have %d bytes, with the names of "+
 			"logprobs, and %d are written at once: fewer prompts, n, max_tokens or alternatives need less", text, MostText)
 	}
-	if text < 64<<10 { // it would wait for those before it, whose clients may read nothing for a minute
+	if text < fewText { // it does not wait for large ones, whose clients may read slowly
 		return func() {}, nil
 	}
 	return func() { s.Texts.Release(int64(text)) }, s.Texts.Acquire(q.ctx, int64(text))

@@ -60,8 +60,8 @@ type Sampling struct {
 	Reply             int // tokens of a reply
 	// Stream names the random numbers of the reply to a prompt. The client gets its error with status 429.
 	Stream func(prompt []int32) (rl.Stream, error)
-	// Left is the number of bytes that tokens longer than rl.BytesPerToken may have beyond that, in all replies, which end
-	// then. It is not nil.
+	// Left is the number of bytes that tokens longer than rl.BytesPerToken may have beyond that, in all replies of the
+	// episode; below 0 they end. It is not nil.
 	Left *atomic.Int64
 	// Sampled receives the reply for each Stream, without draws if it was interrupted, before the request ends.
 	Sampled func(Reply)
@@ -99,8 +99,8 @@ const mostPrompts = 4
 const mostLogprobs = 2 << 20
 
 // A reply or an event is written at once. The bytes of its texts, and of the names of its logprobs beyond nameOfLogprob
-// on average, take up to 30 times as much then. MostText bounds those of all replies.
-const nameOfLogprob, MostText = 16, 32 << 20
+// on average, take up to 30 times as much then. MostText bounds those of replies from fewText on.
+const nameOfLogprob, fewText, MostText = 16, 64 << 10, 32 << 20
 
 // bytesPerLogprob is the number of bytes of an echo that count as a logprob: escaped as \u003c, and in the list of
 // tokens too, each takes up to 38 while its reply is written.
