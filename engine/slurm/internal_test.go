@@ -171,6 +171,17 @@ func TestAnAttemptBeginsWithoutAnEnd(t *testing.T) {
 	must.Match(t, err, "without a reason")
 }
 
+// A copied store with the specs of four attempts held a job for eight minutes.
+func TestManyEarlierAttemptsTakeTheTimeOfOne(t *testing.T) {
+	beat, lost := alive.SetTimes(10*time.Millisecond, 100*time.Millisecond)
+	defer alive.SetTimes(beat, lost)
+	a, begin := &attempt{path: filepath.Join(t.TempDir(), "21"), n: 21}, time.Now()
+	must.OK(t, a.awaitOthers(t.Context()))
+	if took := time.Since(begin); took > 10*time.Second {
+		t.Errorf("20 attempts without a sign of life took %v", took)
+	}
+}
+
 // A command of Slurm that prints without end does not fill the memory.
 func TestTheOutputOfACommandHasALimit(t *testing.T) {
 	dir := t.TempDir()
