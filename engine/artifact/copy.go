@@ -40,13 +40,11 @@ func (s *Store) settle() error {
 	if id == "" {
 		why = "without a home folder and statx it is not known whether the store is yours"
 	}
-	if err := s.checkEntries(why); err != nil {
-		return err
-	}
-	if id != "" {
+	err := s.checkEntries(why)
+	if err == nil && id != "" {
 		disk.Overwrite(s.dir, path, append(own, id...))
 	}
-	return nil
+	return err
 }
 
 // folderID identifies the folder of a store by its inode and its time of creation, which a copy does not have, and by a
@@ -78,11 +76,16 @@ func folderID(numbers string) string {
 
 // checkEntries returns an error for the first entry of the store that is no plain file, no folder, and no link from the
 // log of a stage to another log: a run has such a link for a stage that it has adopted. No link leads to a folder, so
-// each leads later where it leads now.
+// the target of each link stays the same.
 func (s *Store) checkEntries(why string) error {
 	root, err := filepath.EvalSymlinks(s.dir) // the user may have a link to the whole store
 	if err != nil {
 		return err
+	}
+	isLog := func(path string) bool {
+		name, inside := strings.CutPrefix(path, root+"/")
+		log, _ := filepath.Match("runs/*/*/logs/*", name)
+		return inside && log
 	}
 	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) { // removed meanwhile
@@ -90,11 +93,6 @@ func (s *Store) checkEntries(why string) error {
 		}
 		if err != nil || d.IsDir() || d.Type().IsRegular() {
 			return err
-		}
-		isLog := func(path string) bool {
-			name, ok := strings.CutPrefix(path, root+"/")
-			log, err := filepath.Match("runs/*/*/logs/*", name)
-			return ok && log && err == nil
 		}
 		if to, err := filepath.EvalSymlinks(path); err == nil && to != path && isLog(path) && isLog(to) {
 			if info, err := os.Lstat(to); err == nil && info.Mode().IsRegular() {

@@ -180,12 +180,13 @@ func (a *attempt) startBeat(replaced func()) (stop func()) {
 }
 
 // awaitOthers waits until the attempts before this one have ended, by their exit files or because they show no sign of
-// life. The silence of all begins at once, so many take the time of one: a copied store may have any number.
+// life. It measures the silence of each attempt from the start, so that many attempts take no longer than one attempt:
+// a copied store may have any number.
 func (a *attempt) awaitOthers(ctx context.Context) error {
 	before := make([]*attempt, a.n-1)
 	for i := range before {
 		before[i] = &attempt{path: filepath.Join(filepath.Dir(a.path), strconv.Itoa(i+1)), n: i + 1}
-		alive.Silent(before[i].file("alive")) // its silence begins
+		alive.Silent(before[i].file("alive")) // the measurement begins
 	}
 	for _, b := range before {
 		_, ended, err := b.awaitEnd(ctx)

@@ -281,7 +281,7 @@ func (c *curation) spoilt(ctx context.Context, n int, order []int, real []*rl.Tr
 	var out []*rl.Trajectory
 	work := make([]int, len(c.tasks))
 	for variant := range variants {
-		var more []int // tasks that could be spoilt; the others are not tried again
+		var more []int // tasks with a failure in this round; a task without one is not tried again
 		for _, i := range first {
 			if len(out) == n {
 				return out, nil

@@ -115,14 +115,14 @@ func (g *Gateway) callTools(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mcp.DefaultMaxRequestBodyBytes))
-	weight := int64(environment.Weigh(body))
-	if err == nil && weight > maxBody {
+	weight, version := int64(environment.Weigh(body)), r.Header.Get("Mcp-Protocol-Version")
+	switch {
+	case err != nil:
+	case weight > maxBody:
 		err = errors.New("the request has too many objects and values")
-	}
-	if v := r.Header.Get("Mcp-Protocol-Version"); err == nil && v > environment.SessionVersion {
-		err = errors.New("unsupported protocol version " + v) // clients take an earlier one then
-	}
-	if err == nil && bytes.HasPrefix(bytes.TrimSpace(body), []byte("[")) { // each may ask for the list of tools
+	case version > environment.SessionVersion: // clients take an earlier version then
+		err = errors.New("unsupported protocol version " + version)
+	case bytes.HasPrefix(bytes.TrimSpace(body), []byte("[")): // each message may ask for the list of tools
 		err = errors.New("the request is a batch of messages: send one after another")
 	}
 	if err != nil {

@@ -53,8 +53,8 @@ func NewOffer(ctx context.Context, env rl.Env, data *bfcl.Data) (*Offer, error) 
 	return s, nil
 }
 
-// onePage refuses lists from a cursor on, since all lists have one page: the SDK decodes a cursor, and one of 136 bytes
-// held it for ever.
+// onePage refuses lists from a cursor on, because all lists have one page: the SDK decodes cursors, and a cursor of 136
+// bytes held it for ever.
 func onePage(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
 		if strings.HasSuffix(method, "/list") {

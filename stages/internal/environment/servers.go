@@ -220,8 +220,8 @@ func newClient() *mcp.Client {
 }
 
 // answerFew keeps the notifications of a server from the SDK, which panics about some without params, in a goroutine of
-// its own, and all requests but those that clients answer: the SDK sends completion/complete back to the server, and
-// the session cannot end before it is answered.
+// its own, and all requests except pings and lists of roots: the SDK sends completion/complete back to the server, and
+// the session cannot end before the server answers.
 func answerFew(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
 		switch {

@@ -224,10 +224,11 @@ func (t *Scratch) whole(dir string) (s state, err error) {
 // however many names the state has for it, and adds its content to read.
 func unchanged(dir string, files, read map[string]file) error {
 	for name, want := range files {
-		path := filepath.Join(dir, filepath.FromSlash(name))
-		if !filepath.IsLocal(filepath.FromSlash(name)) {
+		name := filepath.FromSlash(name)
+		if !filepath.IsLocal(name) {
 			return fmt.Errorf("%q is no file of the state", name)
 		}
+		path := filepath.Join(dir, name)
 		if _, ok := read[path]; !ok {
 			got, err := sum(path)
 			if err != nil {

@@ -64,12 +64,12 @@ func (c *choice) sample(ctx context.Context) {
 }
 
 // textBytes returns the bytes of a text and of the names of logprobs, without nameOfLogprob for each.
-func (c *choice) textBytes(text int, draws []rl.Draw) int {
+func (c *choice) textBytes(text int, draws ...[]rl.Draw) int {
 	if !c.q.logprobs {
 		return text
 	}
 	names := 0
-	for _, d := range draws {
+	for _, d := range slices.Concat(draws...) {
 		names += len(c.s.Tokenizer.Bytes(d.Token)) - nameOfLogprob
 		for _, r := range d.Top {
 			names += len(c.s.Tokenizer.Bytes(r.Token)) - nameOfLogprob

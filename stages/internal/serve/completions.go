@@ -104,7 +104,7 @@ func (s *Server) readPrompts(raw json.RawMessage, reward string) (prompts [][]in
 		}
 		text = s.Codec.Insert(text, reward)
 		prompts, texts = append(prompts, s.memory.Encode(s.Tokenizer, text)), append(texts, text)
-		if _, err := s.room(prompts[len(prompts)-1], 1); err != nil { // those behind it are not read
+		if _, err := s.room(prompts[len(prompts)-1], 1); err != nil { // later texts are not read
 			return nil, nil, err
 		}
 	}

@@ -36,7 +36,7 @@ type Log struct {
 	mu     sync.Mutex
 	number int
 	open   []*logged // the oldest first
-	bytes  int       // of the open conversations, and of the one that is being written
+	bytes  int       // of the open conversations and the conversation that is being written
 	err    error     // of the writer
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
 	"time"
 )
 
@@ -42,7 +41,7 @@ func respond[Choice any](s *Server, w http.ResponseWriter, q *request, choices [
 		}
 		text := 0
 		for _, c := range choices {
-			text += c.textBytes(len(c.text), slices.Concat(c.echoed, c.draws))
+			text += c.textBytes(len(c.text), c.echoed, c.draws)
 		}
 		written, err := s.write(q, text)
 		if err != nil {
